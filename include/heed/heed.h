@@ -1,0 +1,227 @@
+/* heed.h: the core of libheed: status, context, views of arrays, attention.
+ *
+ * heed computes exact attention without storing the matrix of weights. This header needs no other part of the library:
+ * src/base, src/kern and src/attn alone implement it. Conventions that hold for every header of heed:
+ *   - a call that can fail returns heed_status; HEED_OK is 0, and heed_error(context) then holds one sentence with the shapes;
+ *   - an illegal request is refused before any output is touched;
+ *   - objects come in _new / _free pairs, _free(NULL) is allowed; a returned const pointer is borrowed and says for how long;
+ *   - a description is a plain struct whose zero is the sensible default and whose first field is its own size;
+ *   - one context belongs to one caller thread at a time; objects that say "immutable" may be shared between contexts.
+ * Before version 1.0 the binary interface may change with every minor version; the SONAME says so. */
+#ifndef HEED_HEED_H
+#define HEED_HEED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define HEED_API __attribute__((visibility("default")))
+#else
+#define HEED_API
+#endif
+
+#define HEED_VERSION_MAJOR 0
+#define HEED_VERSION_MINOR 1
+#define HEED_VERSION_PATCH 0
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- status ------------------------------------------------------------------------------------------------------------- */
+
+/* Every status: X(name, text). One line expands to an enumerator HEED_<name> and to its text in heed_status_text. */
+#define HEED_STATUS_LIST(X)                                                                                                                \
+  X(OK, "ok")                                                                                                                              \
+  X(E_ARGUMENT, "an argument is null, out of range or contradicts another")                                                                \
+  X(E_SHAPE, "shapes do not fit together")                                                                                                 \
+  X(E_TYPE, "this element type is not taken here")                                                                                         \
+  X(E_LAYOUT, "this memory layout cannot be read or written")                                                                              \
+  X(E_OVERLAP, "an output overlaps another array")                                                                                         \
+  X(E_OVERFLOW, "a size does not fit in 64 bits")                                                                                          \
+  X(E_MEMORY, "out of memory")                                                                                                             \
+  X(E_FILE, "a file cannot be opened or read")                                                                                             \
+  X(E_WRITE, "an output cannot be written")                                                                                                \
+  X(E_FORMAT, "a file is malformed")                                                                                                       \
+  X(E_UNSUPPORTED, "well formed, but not supported")                                                                                       \
+  X(E_CANCELLED, "cancelled by the progress callback")
+
+typedef enum heed_status {
+#define HEED_STATUS_ENUM(name, text) HEED_##name,
+  HEED_STATUS_LIST(HEED_STATUS_ENUM)
+#undef HEED_STATUS_ENUM
+} heed_status;
+
+/* "HEED_E_SHAPE" and "shapes do not fit together"; static strings, also for values outside the list. */
+HEED_API const char *heed_status_name(heed_status status);
+HEED_API const char *heed_status_text(heed_status status);
+
+/* "0.1.0" of the library that is running (the macros above are those it was compiled against). */
+HEED_API const char *heed_version(void);
+
+/* ---- context ------------------------------------------------------------------------------------------------------------ */
+
+/* An instruction set level. AUTO is the best that the CPU and the operating system allow. AVX2X2 runs the 16-lane bodies of AVX-512
+ * on pairs of AVX2 registers; it exists for tests and is never chosen by AUTO. All levels give the same bits. */
+typedef enum heed_level { HEED_LEVEL_AUTO, HEED_LEVEL_SCALAR, HEED_LEVEL_AVX2, HEED_LEVEL_AVX2X2, HEED_LEVEL_AVX512 } heed_level;
+
+/* "scalar", "avx2", ...; heed_level_from_name returns HEED_LEVEL_AUTO for an unknown name (and for "auto"). */
+HEED_API const char *heed_level_name(heed_level level);
+HEED_API heed_level heed_level_from_name(const char *name);
+/* Whether this CPU, under this operating system, runs the level. */
+HEED_API bool heed_level_available(heed_level level);
+
+/* The host's memory. allocate returns at least `bytes` bytes aligned to `alignment` (a power of two, at most 4096) or NULL; release gets
+ * the same bytes back. Both may be called from any thread. */
+typedef struct heed_allocator {
+  void *user;
+  void *(*allocate)(void *user, size_t bytes, size_t alignment);
+  void (*release)(void *user, void *memory, size_t bytes);
+} heed_allocator;
+
+/* Runs body(argument, i, worker) once for each i in [0, count), in any order, on any threads, and returns when all have returned.
+ * worker is in [0, threads) and no two calls that run at the same time share it. */
+typedef void (*heed_parallel_body)(void *argument, int64_t i, int worker);
+typedef void (*heed_parallel_for)(void *user, int threads, int64_t count, heed_parallel_body body, void *argument);
+
+/* Called from the caller's thread during long work: done of total units of `what` ("load", "prefill", "generate", ...). Return false to
+ * cancel: the call then returns HEED_E_CANCELLED. */
+typedef bool (*heed_progress)(void *user, const char *what, int64_t done, int64_t total);
+
+typedef struct heed_options {
+  size_t size;                    /* sizeof (heed_options) */
+  int threads;                    /* 0: all processors that this process may use */
+  heed_level level;               /* AUTO: the best; a level the CPU lacks is refused */
+  heed_allocator allocator;       /* zero: malloc and free */
+  heed_parallel_for parallel_for; /* NULL: OpenMP (serial inside a parallel region, and where the library was built without it) */
+  void *parallel_user;
+  heed_progress progress; /* NULL: none */
+  void *progress_user;
+} heed_options;
+
+typedef struct heed_context heed_context;
+
+/* options may be NULL. HEED_E_ARGUMENT, HEED_E_UNSUPPORTED (level), HEED_E_MEMORY; *out is NULL on error. */
+HEED_API heed_status heed_context_new(const heed_options *options, heed_context **out);
+HEED_API void heed_context_free(heed_context *context);
+/* The sentence that explains the last error of this context ("" if none); borrowed until the next call with this context. */
+HEED_API const char *heed_error(const heed_context *context);
+HEED_API heed_level heed_context_level(const heed_context *context);
+HEED_API int heed_context_threads(const heed_context *context);
+/* Replaces the progress callback; NULL removes it. */
+HEED_API void heed_context_set_progress(heed_context *context, heed_progress progress, void *user);
+
+/* ---- views -------------------------------------------------------------------------------------------------------------- */
+
+typedef enum heed_type { HEED_F32, HEED_F64, HEED_F16, HEED_BF16, HEED_I64, HEED_I32, HEED_U8, HEED_BOOL } heed_type;
+
+HEED_API const char *heed_type_name(heed_type type); /* "f32", ... */
+HEED_API size_t heed_type_bytes(heed_type type);     /* of one element; 0 for a value outside the list */
+
+#define HEED_MAX_DIM 6
+
+/* An array somebody else owns. Strides count elements and may be zero or negative; dim and stride beyond ndim are ignored. */
+typedef struct heed_view {
+  void *data;
+  heed_type type;
+  int ndim;
+  int64_t dim[HEED_MAX_DIM];
+  int64_t stride[HEED_MAX_DIM];
+} heed_view;
+
+/* A row-major view of data: the last dimension is contiguous. */
+HEED_API heed_view heed_view_of(void *data, heed_type type, int ndim, const int64_t *dim);
+/* The same array with two axes exchanged ([B,n,H,d] as [B,H,n,d]); axes outside the view leave it unchanged. */
+HEED_API heed_view heed_view_swap(heed_view view, int axis_a, int axis_b);
+
+/* ---- attention ---------------------------------------------------------------------------------------------------------- */
+
+/* Which key position query 0 stands at: causal, windows and every positional pattern share it. START: 0 ("top-left"). END: keys − queries, or
+ * key length − queries where the batch entry has a key length ("bottom-right"). GIVEN: offset, or offsets[batch]. UNSET is accepted where
+ * nothing depends on it or START and END agree; otherwise the call is refused. */
+typedef enum heed_align { HEED_ALIGN_UNSET, HEED_ALIGN_START, HEED_ALIGN_END, HEED_ALIGN_GIVEN } heed_align;
+
+/* What attention means in one call: score × visibility × normaliser.
+ *   s_ij = scale · (q_i · k_j);  s = softcap · tanh(s / softcap) if softcap > 0;  s += bias_ij;  softmax over the visible keys;  · V
+ * With p_i = i + offset (see heed_align), key j is visible to query i iff every restriction asked for allows it:
+ *   causal: j ≤ p_i · window: p_i − window_left ≤ j ≤ p_i + window_right · key_lengths: j < key_lengths[b] · attend: true there · bias > −inf.
+ * A query that sees no key gets output 0 and lse −inf. Memory that no query may see changes no bit of the result. */
+typedef struct heed_attention {
+  size_t size; /* sizeof (heed_attention) */
+  bool causal;
+  bool has_scale;       /* otherwise scale is 1/sqrt(d_k) */
+  bool has_window_left; /* an absent side is unlimited */
+  bool has_window_right;
+  double scale;        /* 0 (the mean of V) and negative values are legal */
+  double softcap;      /* 0: none */
+  int64_t window_left; /* keys before the query's own position; 0 is legal */
+  int64_t window_right;
+  heed_align align;
+  int64_t offset;             /* with HEED_ALIGN_GIVEN, unless offsets is given */
+  const int64_t *offsets;     /* [B] or NULL */
+  const int64_t *key_lengths; /* [B] or NULL; each in [0, m] */
+  const heed_view
+      *attend; /* HEED_BOOL or HEED_U8 [n,m], [H,n,m] or [B,H,n,m], any dimension 1; true = may look. (PyTorch's MultiheadAttention
+                                * key_padding_mask means the opposite.) NULL: none */
+  const heed_view *bias; /* f32, f64, f16 or bf16, shapes as attend; −inf hides a pair exactly as attend does. NULL: none */
+} heed_attention;
+
+/* Further outputs; NULL: not asked. */
+typedef struct heed_attention_extras {
+  size_t size;          /* sizeof (heed_attention_extras) */
+  const heed_view *lse; /* f32 (f64 from the reference) [B,H,n]: log of the sum of exp(s_ij) over the visible keys */
+} heed_attention_extras;
+
+/* out = softmax(scores over visible keys) · v, one row per (batch, head, query). Accumulation is f32.
+ * q [B,H,n,d], k [B,Hkv,m,d], v [B,Hkv,m,dv], out [B,H,n,dv]; rank 2 means one head, rank 3 [H,n,d], leading dimensions beyond the head are batch; H is
+ * a multiple of Hkv and head h reads key/value head h / (H/Hkv). q, k, v: f32, f16 or bf16, any strides; out f32, f16 or bf16.
+ * out may be q's own memory (same type and strides); any other overlap of an output with an input is refused. a may be NULL (plain attention).
+ * The bits of a row depend on nothing but that row: not on threads, batch, chunking or level.
+ * HEED_E_ARGUMENT, HEED_E_SHAPE, HEED_E_TYPE, HEED_E_LAYOUT, HEED_E_OVERLAP, HEED_E_OVERFLOW, HEED_E_MEMORY, HEED_E_CANCELLED (progress "attention"). */
+HEED_API heed_status heed_attention_forward(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
+                                            const heed_view *v, const heed_view *out, const heed_attention_extras *extras);
+
+/* The same formula, naively, in double precision, with O(m) memory and no kernels: the oracle. Takes f64 inputs too; out and lse may be f64 or f32. */
+HEED_API heed_status heed_attention_reference(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
+                                              const heed_view *v, const heed_view *out, const heed_attention_extras *extras);
+
+/* Exact rows of the matrix that forward never stores: weights [B, n_heads, n_rows, m] (f32, row-major or strided) for the given heads and query
+ * rows of every batch entry, in the order given. heads NULL: all H of them; rows NULL: all n (the counts must then be H and n). Masked keys get exactly 0; each row uses its own
+ * maximum and sum, so it sums to 1, or is all 0 where nothing is visible. Errors as heed_attention_forward. */
+HEED_API heed_status heed_attention_weights(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
+                                            int64_t n_heads, const int64_t *heads, int64_t n_rows, const int64_t *rows,
+                                            const heed_view *weights);
+
+/* What forward would do, in counts that do not depend on the machine's speed. */
+typedef struct heed_plan {
+  size_t size;           /* sizeof (heed_plan) */
+  int64_t visible_pairs; /* (query, key) pairs that are visible, over batch and heads; −1 where only reading a mask or bias could tell */
+  int64_t tiles;         /* cells of 16 queries × 64 keys in all */
+  int64_t full_tiles;    /* every pair visible: no mask is looked at */
+  int64_t partial_tiles; /* some pairs visible */
+  double flops;          /* 2 (d + dv) for each pair of a cell that is not empty */
+  const char *kernel;    /* static name of the kernel that runs */
+} heed_plan;
+HEED_API heed_status heed_attention_explain_plan(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
+                                                 const heed_view *v, heed_plan *plan);
+
+/* ---- matrix product and the machine ------------------------------------------------------------------------------------- */
+
+/* c = a · bᵀ: a [n,k], b [m,k], c [n,m], f32, last dimensions contiguous. Each element sums over k in ascending order with fused
+ * multiply-adds, so a row's bits do not depend on the number of rows, threads or level. c must not overlap a or b. */
+HEED_API heed_status heed_matmul(heed_context *context, const heed_view *a, const heed_view *b, const heed_view *c);
+
+/* What this machine reaches right now with the context's level and threads: the peak of fused multiply-adds and the read bandwidth of main memory. Takes
+ * about `seconds` (0: a tenth of a second) for the two together; call it around a measurement, because shared machines drift. */
+typedef struct heed_machine {
+  size_t size;       /* sizeof (heed_machine) */
+  double peak_flops; /* f32 operations a second, two per multiply-add */
+  double read_bytes; /* bytes a second */
+} heed_machine;
+HEED_API heed_status heed_machine_measure(heed_context *context, double seconds, heed_machine *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

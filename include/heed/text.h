@@ -1,0 +1,73 @@
+/* text.h: tokenizers: text to token ids and back.
+ *
+ * Text is pointer + length in bytes, UTF-8, never NUL-terminated by assumption. A tokenizer is immutable and may be shared between contexts. */
+#ifndef HEED_TEXT_H
+#define HEED_TEXT_H
+
+#include "heed.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct heed_text {
+  const char *data;
+  size_t length;
+} heed_text;
+
+typedef struct heed_tokenizer heed_tokenizer;
+
+/* Reads the tokenizer of a model: a GGUF file, a tokenizer.json, or a Hugging Face directory that holds one.
+ * HEED_E_FILE, HEED_E_FORMAT, HEED_E_UNSUPPORTED (a kind, normaliser or pattern that heed does not know, named in heed_error), HEED_E_MEMORY. */
+HEED_API heed_status heed_tokenizer_load(heed_context *context, const char *path, heed_tokenizer **out);
+HEED_API void heed_tokenizer_free(heed_tokenizer *tokenizer);
+
+typedef struct heed_tokenizer_info {
+  size_t size;
+  const char *kind;          /* "byte-level BPE", "SentencePiece BPE"; static */
+  const char *pre_tokenizer; /* "gpt2", "smollm", "llama3", "qwen2", "none"; static */
+  int64_t vocabulary;        /* ids are in [0, vocabulary) */
+  int32_t bos, eos, unknown; /* −1 where the model has none */
+  bool adds_bos, adds_eos;   /* what encode does with add_special */
+} heed_tokenizer_info;
+HEED_API heed_status heed_tokenizer_describe(const heed_tokenizer *tokenizer, heed_tokenizer_info *info);
+
+typedef struct heed_encode_options {
+  size_t size;
+  bool add_special;   /* put the model's begin (and end) token around the text, as the model was trained with */
+  bool parse_special; /* text such as <|im_start|> becomes the special token instead of its letters */
+} heed_encode_options;
+
+/* *ids [*count] is allocated with the context's allocator; give it back with heed_ids_free. options NULL: no special tokens are added or parsed.
+ * Text that is not UTF-8 is HEED_E_FORMAT and names the byte. Time O(n log n). */
+HEED_API heed_status heed_encode(heed_context *context, const heed_tokenizer *tokenizer, heed_text text, const heed_encode_options *options,
+                                 int32_t **ids, int64_t *count);
+HEED_API void heed_ids_free(heed_context *context, int32_t *ids, int64_t count);
+
+/* The bytes of one token as they stand in text (a token may be part of a UTF-8 character; special tokens give their name); borrowed for the life of the
+ * tokenizer. An id out of range gives an empty text. */
+HEED_API heed_text heed_token_text(const heed_tokenizer *tokenizer, int32_t id);
+HEED_API bool heed_token_is_special(const heed_tokenizer *tokenizer, int32_t id);
+/* The id of a token by its exact name (special tokens too), or −1. */
+HEED_API int32_t heed_token_find(const heed_tokenizer *tokenizer, heed_text name);
+
+/* Decodes a stream of ids without ever splitting a UTF-8 character: bytes that begin a character are held back until it is whole (bytes that can
+ * never become one are given as U+FFFD). The first token of a SentencePiece text loses its leading space, as in training. */
+typedef struct heed_decoder heed_decoder;
+typedef struct heed_decode_options {
+  size_t size;
+  bool keep_special;       /* give special tokens as their names; otherwise they are left out */
+  bool keep_leading_space; /* the stream continues a text: keep the first token's space */
+} heed_decode_options;
+HEED_API heed_status heed_decoder_new(heed_context *context, const heed_tokenizer *tokenizer, const heed_decode_options *options,
+                                      heed_decoder **out);
+HEED_API void heed_decoder_free(heed_decoder *decoder);
+/* The text that id completes (perhaps empty), borrowed until the next call with this decoder. */
+HEED_API heed_status heed_decoder_push(heed_decoder *decoder, int32_t id, heed_text *out);
+/* What is still held back, as U+FFFD; the decoder is then as new. */
+HEED_API heed_status heed_decoder_finish(heed_decoder *decoder, heed_text *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,72 @@
+/* view.h: pictures of attention: terminal heat map, PNG, SVG, one self-contained HTML page, and the numbers as JSON and CSV.
+ *
+ * Everything is drawn from one record of what a model did. Numbers shown are the numbers recorded. */
+#ifndef HEED_VIEW_H
+#define HEED_VIEW_H
+
+#include "heed.h"
+#include "text.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What was captured. Everything is borrowed for the duration of a call. A cell is live when the query may see the key; a cell that is not live is drawn as absent. */
+typedef struct heed_record {
+  size_t size;
+  heed_text model, family, file, file_hash, command; /* small print; may be empty */
+  double seconds;
+  int64_t model_layers, model_heads, model_kv_heads; /* of the whole model */
+  int64_t layers, heads;                             /* captured here */
+  const int64_t *layer_index, *head_index;           /* [layers], [heads]: their numbers in the model */
+  int64_t queries, keys;
+  const heed_text *query_tokens, *key_tokens; /* [queries], [keys]: the bytes of each token, perhaps part of a UTF-8 character */
+  const float *weights;                       /* [layers, heads, queries, keys] */
+  bool causal;                                /* key j is live for query i iff j ≤ i + keys − queries */
+  const int64_t *window;                      /* [layers] keys seen back from the query, itself included; 0: all. NULL: all layers 0 */
+} heed_record;
+
+/* Where output goes. write returns false when it fails (the call then returns HEED_E_WRITE). */
+typedef struct heed_sink {
+  void *user;
+  bool (*write)(void *user, const void *data, size_t bytes);
+} heed_sink;
+
+/* What one head does, over its rows: shares in [0,1], spread in bits (mean entropy of a row). Rows with a single live key count for the spread only. */
+typedef struct heed_head_stats {
+  double first, previous, self; /* mean weight on the first key, on the key before the query's own, on its own */
+  double spread;
+} heed_head_stats;
+/* layer and head count within the record. */
+HEED_API heed_status heed_record_stats(const heed_record *record, int64_t layer, int64_t head, heed_head_stats *out);
+/* The head (within the record) that looks least at itself and at the first token. */
+HEED_API heed_status heed_record_pick(const heed_record *record, int64_t *layer, int64_t *head);
+
+typedef enum heed_color { HEED_COLOR_NONE, HEED_COLOR_256, HEED_COLOR_TRUE } heed_color;
+typedef struct heed_terminal_options {
+  size_t size;
+  int width; /* columns; 0: 80 */
+  heed_color color;
+  bool dark;           /* the terminal's background */
+  bool no_overview;    /* leave out the layer × head grid */
+  int64_t layer, head; /* within the record: the head to draw */
+  int64_t query;       /* the row to spell out; −1: none */
+  bool no_map;         /* leave out the heat map */
+} heed_terminal_options;
+HEED_API heed_status heed_record_terminal(heed_context *context, const heed_record *record, const heed_terminal_options *options,
+                                          const heed_sink *sink);
+
+/* One self-contained page, opening at the given head (within the record). */
+HEED_API heed_status heed_record_html(heed_context *context, const heed_record *record, int64_t layer, int64_t head, const heed_sink *sink);
+/* One head as a picture with token labels, scale bar and caption. */
+HEED_API heed_status heed_record_png(heed_context *context, const heed_record *record, int64_t layer, int64_t head, const heed_sink *sink);
+HEED_API heed_status heed_record_svg(heed_context *context, const heed_record *record, int64_t layer, int64_t head, const heed_sink *sink);
+/* One head as a table with a header row and column of tokens. */
+HEED_API heed_status heed_record_csv(heed_context *context, const heed_record *record, int64_t layer, int64_t head, const heed_sink *sink);
+/* Everything captured: tokens, layers, heads, shape and the numbers. */
+HEED_API heed_status heed_record_json(heed_context *context, const heed_record *record, const heed_sink *sink);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

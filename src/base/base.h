@@ -1,0 +1,136 @@
+/* base.h: what every other file of the library stands on: errors, the context, memory, checked sizes, parallel work.
+ *
+ * Included first everywhere, because it also switches off floating-point contraction: equal bits on every level (contract 17) need each multiply-add to
+ * be fused exactly where the source says so, also in the one-line build, where gcc's default mode would fuse intrinsics too. */
+#ifndef HD_BASE_H
+#define HD_BASE_H
+
+#if defined(__clang__)
+#pragma clang fp contract(off)
+#elif defined(__GNUC__)
+#pragma GCC optimize("fp-contract=off")
+#endif
+
+#include "../../include/heed/heed.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HD_MIN(a, b)    ((a) < (b) ? (a) : (b))
+#define HD_MAX(a, b)    ((a) > (b) ? (a) : (b))
+#define HD_COUNT(array) ((int64_t)(sizeof(array) / sizeof((array)[0])))
+
+/* ---- errors -------------------------------------------------------------------------------------------------------------- */
+
+/* Records the sentence (printf form) and returns status, so that `return hd_fail(...)` reads as one thought. */
+__attribute__((format(printf, 3, 4))) heed_status hd_fail(heed_context *context, heed_status status, const char *format, ...);
+
+/* Leaves the function early with the first status that is not ok. */
+#define HD_TRY(expression)                                                                                                                 \
+  do {                                                                                                                                     \
+    heed_status hd_try_status = (expression);                                                                                              \
+    if (hd_try_status != HEED_OK) return hd_try_status;                                                                                    \
+  } while (0)
+
+/* The same where something must be released first: the function has `heed_status status` and a label `done`. */
+#define HD_TRY_DONE(expression)                                                                                                            \
+  do {                                                                                                                                     \
+    if ((status = (expression)) != HEED_OK) goto done;                                                                                     \
+  } while (0)
+
+#define HD_REQUIRE(condition, context, status, ...)                                                                                        \
+  do {                                                                                                                                     \
+    if (!(condition)) return hd_fail(context, status, __VA_ARGS__);                                                                        \
+  } while (0)
+
+/* ---- context ------------------------------------------------------------------------------------------------------------- */
+
+#define HD_ERROR_LENGTH 1024
+
+struct heed_context {
+  heed_allocator allocator;
+  heed_parallel_for parallel_for;
+  void *parallel_user;
+  heed_progress progress;
+  void *progress_user;
+  heed_level level;
+  int threads;
+  char error[HD_ERROR_LENGTH];
+};
+
+/* HEED_E_CANCELLED if the host's callback says stop. */
+heed_status hd_progress(heed_context *context, const char *what, int64_t done, int64_t total);
+
+/* Runs body for each i in [0, count); serial where there is one thread or one piece of work. */
+void hd_parallel(heed_context *context, int64_t count, heed_parallel_body body, void *argument);
+/* The default heed_parallel_for: OpenMP where the library is built with it. */
+void hd_parallel_openmp(void *user, int threads, int64_t count, heed_parallel_body body, void *argument);
+int hd_processors(void);
+
+/* Seconds of a steady clock. */
+double hd_now(void);
+
+/* ---- memory -------------------------------------------------------------------------------------------------------------- */
+
+#define HD_ALIGN 64 /* a cache line, and one AVX-512 register */
+
+/* count × size bytes aligned to HD_ALIGN through the context's allocator, or NULL with no error recorded (hd_allocate records one). Zero bytes give a valid pointer. */
+void *hd_try_allocate(heed_context *context, int64_t count, size_t size);
+/* The caller remembers count and size. memory may be NULL. */
+void hd_release(heed_context *context, void *memory, int64_t count, size_t size);
+/* As hd_try_allocate, but HEED_E_MEMORY or HEED_E_OVERFLOW with a sentence that says what the memory was for. */
+heed_status hd_allocate(heed_context *context, const char *what, int64_t count, size_t size, void *out_pointer);
+/* Grows an array that holds *capacity elements to at least need (by half again), keeping its content. */
+heed_status hd_grow(heed_context *context, const char *what, void *pointer_to_array, int64_t *capacity, int64_t need, size_t size);
+
+/* An arena gives memory that is released all at once: one per loaded file, model or picture. Zero is an empty arena. It keeps the allocator, not the context, so it may
+ * outlive the context that filled it. */
+typedef struct hd_arena {
+  heed_allocator allocator;
+  struct hd_arena_block *blocks;
+  int64_t bytes; /* handed out so far */
+} hd_arena;
+void hd_arena_init(hd_arena *arena, const heed_context *context);
+void hd_arena_free(hd_arena *arena);
+/* Zeroed memory aligned to HD_ALIGN. Errors as hd_allocate, recorded in context. */
+heed_status hd_arena_allocate(hd_arena *arena, heed_context *context, const char *what, int64_t count, size_t size, void *out_pointer);
+/* A NUL-terminated copy of length bytes. */
+heed_status hd_arena_text(hd_arena *arena, heed_context *context, const char *data, size_t length, char **out);
+
+/* ---- checked sizes ------------------------------------------------------------------------------------------------------- */
+
+/* Whether a·b, a+b fit; the result only where they do. Negative operands do not fit. */
+static inline bool hd_mul(int64_t a, int64_t b, int64_t *out) { return a >= 0 && b >= 0 && !__builtin_mul_overflow(a, b, out); }
+static inline bool hd_add(int64_t a, int64_t b, int64_t *out) { return a >= 0 && b >= 0 && !__builtin_add_overflow(a, b, out); }
+static inline int64_t hd_ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+
+/* ---- views --------------------------------------------------------------------------------------------------------------- */
+
+/* "[2,8,128,64]" into buffer, for error messages; returns buffer. */
+#define HD_SHAPE_LENGTH 160
+const char *hd_shape_text(const heed_view *view, char buffer[HD_SHAPE_LENGTH]);
+/* Rank in [1,6], dimensions ≥ 0, known type, element count and the span of addresses fit in 64 bits, data not null unless empty, aligned to its element. `name` is for the message. */
+heed_status hd_view_check(heed_context *context, const heed_view *view, const char *name);
+/* Number of elements of a checked view. */
+int64_t hd_view_count(const heed_view *view);
+/* The lowest and one past the highest byte that the view touches (equal if empty). */
+void hd_view_span(const heed_view *view, uintptr_t *begin, uintptr_t *end);
+bool hd_views_overlap(const heed_view *a, const heed_view *b);
+
+/* One element as double, at an address. The slow way: reference, masks, messages. */
+double hd_element(const void *address, heed_type type);
+void hd_element_store(void *address, heed_type type, double value);
+
+/* IEEE half and bfloat16 to and from f32; to rounds to nearest even and keeps NaN. */
+float hd_f16_to_f32(uint16_t half);
+uint16_t hd_f32_to_f16(float value);
+static inline float hd_bf16_to_f32(uint16_t value) {
+  uint32_t bits = (uint32_t)value << 16;
+  float out;
+  memcpy(&out, &bits, sizeof out);
+  return out;
+}
+uint16_t hd_f32_to_bf16(float value);
+
+#endif

@@ -1,0 +1,95 @@
+/* context.c: one caller's settings: memory, threads, level, callbacks, and the last error. */
+#include "base.h"
+#include "cpu.h"
+
+enum { MAX_THREADS = 4096 };
+
+static void *default_allocate(void *user, size_t bytes, size_t alignment) {
+  (void)user;
+  // aligned_alloc wants a multiple of the alignment.
+  if (bytes > SIZE_MAX - alignment) return NULL;
+  return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+
+static void default_release(void *user, void *memory, size_t bytes) {
+  (void)user;
+  (void)bytes;
+  free(memory);
+}
+
+static const char *const level_names[] = {
+    [HEED_LEVEL_AUTO] = "auto",     [HEED_LEVEL_SCALAR] = "scalar", [HEED_LEVEL_AVX2] = "avx2",
+    [HEED_LEVEL_AVX2X2] = "avx2x2", [HEED_LEVEL_AVX512] = "avx512",
+};
+
+const char *heed_level_name(heed_level level) {
+  return level >= 0 && (int64_t)level < HD_COUNT(level_names) ? level_names[level] : "unknown level";
+}
+
+heed_level heed_level_from_name(const char *name) {
+  for (int i = 0; name && i < HD_COUNT(level_names); i++)
+    if (strcmp(name, level_names[i]) == 0) return (heed_level)i;
+  return HEED_LEVEL_AUTO;
+}
+
+bool heed_level_available(heed_level level) {
+  hd_cpu cpu = hd_cpu_read();
+  switch (level) {
+  case HEED_LEVEL_AUTO:
+  case HEED_LEVEL_SCALAR: return true;
+  case HEED_LEVEL_AVX2:
+  case HEED_LEVEL_AVX2X2: return cpu.avx2;
+  case HEED_LEVEL_AVX512: return cpu.avx512;
+  }
+  return false;
+}
+
+static heed_level best_level(void) {
+  hd_cpu cpu = hd_cpu_read();
+  return cpu.avx512 ? HEED_LEVEL_AVX512 : cpu.avx2 ? HEED_LEVEL_AVX2 : HEED_LEVEL_SCALAR;
+}
+
+heed_status heed_context_new(const heed_options *given, heed_context **out) {
+  if (!out) return HEED_E_ARGUMENT;
+  *out = NULL;
+  heed_options options = {0};
+  if (given) memcpy(&options, given, HD_MIN(given->size, sizeof options));
+  if (options.threads < 0 || options.threads > MAX_THREADS) return HEED_E_ARGUMENT;
+  if (!options.allocator.allocate != !options.allocator.release) return HEED_E_ARGUMENT;
+  if (!heed_level_available(options.level)) return HEED_E_UNSUPPORTED;
+  if (!options.allocator.allocate) options.allocator = (heed_allocator){.allocate = default_allocate, .release = default_release};
+
+  heed_context *context = options.allocator.allocate(options.allocator.user, sizeof *context, HD_ALIGN);
+  if (!context) return HEED_E_MEMORY;
+  *context = (heed_context){
+      .allocator = options.allocator,
+      .parallel_for = options.parallel_for ? options.parallel_for : hd_parallel_openmp,
+      .parallel_user = options.parallel_user,
+      .progress = options.progress,
+      .progress_user = options.progress_user,
+      .level = options.level == HEED_LEVEL_AUTO ? best_level() : options.level,
+      .threads = options.threads ? options.threads : hd_processors(),
+  };
+  *out = context;
+  return HEED_OK;
+}
+
+void heed_context_free(heed_context *context) {
+  if (context) context->allocator.release(context->allocator.user, context, sizeof *context);
+}
+
+const char *heed_error(const heed_context *context) { return context ? context->error : ""; }
+heed_level heed_context_level(const heed_context *context) { return context ? context->level : HEED_LEVEL_AUTO; }
+int heed_context_threads(const heed_context *context) { return context ? context->threads : 0; }
+
+void heed_context_set_progress(heed_context *context, heed_progress progress, void *user) {
+  if (!context) return;
+  context->progress = progress;
+  context->progress_user = user;
+}
+
+heed_status hd_progress(heed_context *context, const char *what, int64_t done, int64_t total) {
+  if (context->progress && !context->progress(context->progress_user, what, done, total))
+    return hd_fail(context, HEED_E_CANCELLED, "cancelled during %s (%lld of %lld)", what, (long long)done, (long long)total);
+  return HEED_OK;
+}

@@ -1,0 +1,32 @@
+/* cpu.c: CPU features by CPUID and XGETBV. The instruction alone is not enough: a kernel or hypervisor that does not save the wide registers makes them unusable. */
+#include "cpu.h"
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <cpuid.h>
+
+static uint64_t saved_registers(void) {
+  uint32_t low, high;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (uint64_t)high << 32 | low;
+}
+
+hd_cpu hd_cpu_read(void) {
+  hd_cpu cpu = {.model = "unknown"};
+  unsigned a, b, c, d;
+  if (__get_cpuid(0x80000000, &a, &b, &c, &d) && a >= 0x80000004)
+    for (unsigned leaf = 0; leaf < 3; leaf++) {
+      unsigned words[4];
+      __get_cpuid(0x80000002 + leaf, &words[0], &words[1], &words[2], &words[3]);
+      memcpy(cpu.model + 16 * leaf, words, 16);
+    }
+  if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !(c & bit_FMA) || !(c & bit_F16C)) return cpu;
+  uint64_t saved = saved_registers();
+  if ((saved & 0x6) != 0x6) return cpu; // SSE and AVX state
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return cpu;
+  cpu.avx2 = b & bit_AVX2;
+  cpu.avx512 = cpu.avx2 && (saved & 0xe6) == 0xe6 && (b & bit_AVX512F) && (b & bit_AVX512BW) && (b & bit_AVX512VL) && (b & bit_AVX512DQ);
+  return cpu;
+}
+#else
+hd_cpu hd_cpu_read(void) { return (hd_cpu){.model = "unknown"}; }
+#endif

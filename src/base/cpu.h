@@ -1,0 +1,16 @@
+/* cpu.h: which instruction sets this CPU has and this operating system saves. */
+#ifndef HD_CPU_H
+#define HD_CPU_H
+
+#include "base.h"
+
+/* avx2: AVX2, FMA and F16C. avx512: F, BW, VL, DQ. Both only if XGETBV says that the system saves the registers. */
+typedef struct hd_cpu {
+  bool avx2, avx512;
+  char model[64]; /* "Intel(R) Xeon(R) Processor", or "unknown" */
+} hd_cpu;
+
+/* Reads the CPU anew; cheap. */
+hd_cpu hd_cpu_read(void);
+
+#endif

@@ -1,0 +1,13 @@
+/* philox.h: Philox4x32-10, a counter-based generator: the same words for the same counter and key, whatever else was drawn before. Dropout and sampling use it, so that
+ * results are independent of tiling, threads and order. Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. */
+#ifndef HD_PHILOX_H
+#define HD_PHILOX_H
+
+#include "base.h"
+
+void hd_philox(const uint32_t counter[4], uint64_t key, uint32_t out[4]);
+
+/* A double in [0,1) with 53 random bits: draw number `index` of stream `stream` under `seed`. */
+double hd_philox_uniform(uint64_t seed, uint64_t stream, uint64_t index);
+
+#endif

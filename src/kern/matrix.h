@@ -1,0 +1,33 @@
+/* matrix.h: a weight matrix as a file stores it, packed once for the kernels, and its product with rows of activations.
+ *
+ * y[r][o] = Σ_i x[r][i] · w[o][i] (+ bias[o]), one fused chain over ascending i per output, so that the bits of a row depend neither on the number of rows (one row
+ * when decoding, many when prefilling) nor on threads or level. w is the f32 value of the stored number. Packing puts outputs into lanes: panels of 16 outputs, input index major. */
+#ifndef HD_MATRIX_H
+#define HD_MATRIX_H
+
+#include "../base/base.h"
+#include "../base/storage.h"
+
+typedef struct hd_matrix {
+  hd_storage storage; /* of the file */
+  int64_t outputs, inputs;
+  int64_t bytes; /* of packed */
+  void *packed;  /* owned by the arena it was packed into */
+  int layout;    /* private to matrix.c */
+} hd_matrix;
+
+/* rows: outputs × inputs in the file's layout, each row a whole number of blocks. Runs on the context's threads. HEED_E_MEMORY, HEED_E_OVERFLOW. */
+heed_status hd_matrix_pack(heed_context *context, hd_arena *arena, hd_storage storage, int64_t outputs, int64_t inputs, const void *rows,
+                           hd_matrix *out);
+
+/* y [rows, outputs] with row stride y_stride; x [rows, inputs] with row stride x_stride; bias [outputs] or NULL. HEED_E_MEMORY (scratch). */
+heed_status hd_matrix_product(heed_context *context, const hd_matrix *matrix, const float *x, int64_t rows, int64_t x_stride,
+                              const float *bias, float *y, int64_t y_stride);
+
+/* The inputs values of one output's row, exactly those the product uses: an embedding looked up. */
+void hd_matrix_row(const heed_context *context, const hd_matrix *matrix, int64_t output, float *out);
+
+/* n stored elements (whole blocks) as f32: the meaning of every storage type, one place. */
+void hd_dequantise(hd_storage storage, const void *blocks, int64_t n, float *out);
+
+#endif

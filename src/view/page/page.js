@@ -1,0 +1,1 @@
+/* page.js: the page of attention pictures. */

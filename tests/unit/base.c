@@ -1,0 +1,123 @@
+/* base: statuses, context, memory, checked sizes, views, halves, Philox, files. */
+#include "test.h"
+
+#include "../../src/base/base.h"
+#include "../../src/base/cpu.h"
+#include "../../src/base/file.h"
+#include "../../src/base/philox.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static void philox_known_answers(void **state) {
+  (void)state;
+  uint32_t zero[4] = {0}, ones[4] = {~0u, ~0u, ~0u, ~0u}, out[4];
+  hd_philox(zero, 0, out);
+  assert_true(out[0] == 0x6627e8d5 && out[1] == 0xe169c58d && out[2] == 0xbc57ac4c && out[3] == 0x9b00dbd8);
+  hd_philox(ones, ~(uint64_t)0, out);
+  assert_true(out[0] == 0x408f276d && out[1] == 0x41c83b0e && out[2] == 0xa20bc7c6 && out[3] == 0x6d5451fd);
+}
+
+static void halves_round_trip(void **state) {
+  (void)state;
+  for (uint32_t half = 0; half < 65536; half++) {
+    float value = hd_f16_to_f32((uint16_t)half);
+    if (isnan(value)) {
+      assert_true(isnan(hd_f16_to_f32(hd_f32_to_f16(value))));
+    } else {
+      assert_int_equal(hd_f32_to_f16(value), half);
+    }
+  }
+  assert_int_equal(hd_f32_to_f16(65519.0f), 0x7bff);
+  assert_int_equal(hd_f32_to_f16(65520.0f), 0x7c00);
+  assert_int_equal(hd_f32_to_f16(0x1p-25f), 0); // half of the smallest: ties to even
+  assert_int_equal(hd_f32_to_f16(0x1.8p-25f), 1);
+  assert_int_equal(hd_f32_to_bf16(1.00390625f), 0x3f80); // ties to even
+}
+
+static void arena_survives_and_frees(void **state) {
+  heed_context *context = test_context(NULL);
+  hd_arena arena;
+  (void)state;
+  hd_arena_init(&arena, context);
+  char *small = NULL, *text = NULL;
+  double *large = NULL;
+  for (int i = 0; i < 1000; i++) {
+    ok(context, hd_arena_allocate(&arena, context, "test", i, 1, &small));
+    assert_int_equal((uintptr_t)small % HD_ALIGN, 0);
+    ok(context, hd_arena_text(&arena, context, "abc", 3, &text));
+    assert_string_equal(text, "abc");
+  }
+  ok(context, hd_arena_allocate(&arena, context, "test", 100000, sizeof *large, &large));
+  assert_true(large[99999] == 0);
+  assert_int_equal(hd_arena_allocate(&arena, context, "test", INT64_MAX, 8, &large), HEED_E_OVERFLOW);
+  hd_arena_free(&arena);
+  heed_context_free(context);
+}
+
+static void views_are_checked(void **state) {
+  (void)state;
+  heed_context *context = test_context(NULL);
+  float data[24];
+  heed_view view = heed_view_of(data, HEED_F32, 3, (int64_t[]){2, 3, 4});
+  ok(context, hd_view_check(context, &view, "x"));
+  view.ndim = 7;
+  assert_int_equal(hd_view_check(context, &view, "x"), HEED_E_SHAPE);
+  view = heed_view_of(data, HEED_F32, 3, (int64_t[]){INT64_MAX / 2, 3, 4});
+  assert_int_equal(hd_view_check(context, &view, "x"), HEED_E_OVERFLOW);
+  view = heed_view_of(NULL, HEED_F32, 1, (int64_t[]){3});
+  assert_int_equal(hd_view_check(context, &view, "x"), HEED_E_ARGUMENT);
+  assert_non_null(strstr(heed_error(context), "[3]"));
+  view = heed_view_of((char *)data + 1, HEED_F32, 1, (int64_t[]){3});
+  assert_int_equal(hd_view_check(context, &view, "x"), HEED_E_LAYOUT);
+  view = heed_view_of(data, (heed_type)99, 1, (int64_t[]){3});
+  assert_int_equal(hd_view_check(context, &view, "x"), HEED_E_TYPE);
+  heed_context_free(context);
+}
+
+static void files_are_written_aside(void **state) {
+  (void)state;
+  heed_context *context = test_context(NULL);
+  char path[] = "base-test-XXXXXX", *data;
+  int descriptor = mkstemp(path);
+  int64_t size;
+  assert_true(descriptor >= 0 && write(descriptor, "old", 3) == 3);
+  close(descriptor);
+  hd_writer writer;
+  ok(context, hd_writer_begin(context, path, &writer));
+  ok(context, hd_writer_write(&writer, "newer", 5));
+  hd_writer_abandon(&writer);
+  ok(context, hd_file_load(context, path, 100, &data, &size));
+  assert_string_equal(data, "old");
+  hd_release(context, data, size + 1, 1);
+  ok(context, hd_writer_begin(context, path, &writer));
+  ok(context, hd_writer_write(&writer, "newer", 5));
+  ok(context, hd_writer_commit(&writer));
+  ok(context, hd_file_load(context, path, 100, &data, &size));
+  assert_string_equal(data, "newer");
+  hd_release(context, data, size + 1, 1);
+  assert_int_equal(hd_file_load(context, path, 4, &data, &size), HEED_E_FORMAT);
+  assert_int_equal(hd_file_load(context, "/", 4, &data, &size), HEED_E_FILE);
+  unlink(path);
+  heed_context_free(context);
+}
+
+static void levels_have_names(void **state) {
+  (void)state;
+  assert_int_equal(heed_level_from_name("avx512"), HEED_LEVEL_AVX512);
+  assert_int_equal(heed_level_from_name("neon"), HEED_LEVEL_AUTO);
+  assert_true(heed_level_available(HEED_LEVEL_SCALAR));
+  printf("levels that run natively here:");
+  for (heed_level level = HEED_LEVEL_SCALAR; level <= HEED_LEVEL_AVX512; level++)
+    if (heed_level_available(level)) printf(" %s", heed_level_name(level));
+  printf(" (%s)\n", hd_cpu_read().model);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(philox_known_answers), cmocka_unit_test(halves_round_trip),       cmocka_unit_test(arena_survives_and_frees),
+      cmocka_unit_test(views_are_checked),    cmocka_unit_test(files_are_written_aside), cmocka_unit_test(levels_have_names),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,23 @@
+# heed_embed(VARIABLE DIRECTORY): writes one C file that holds every file of DIRECTORY as bytes and sets VARIABLE to its name.
+# A file page.js becomes `const unsigned char hd_page_js[]` and `const unsigned hd_page_js_size`.
+function(heed_embed variable directory)
+  file(GLOB files CONFIGURE_DEPENDS ${directory}/*)
+  set(text "/* Made from ${directory} by tools/embed.cmake. */\n")
+  foreach(file ${files})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+    get_filename_component(name ${file} NAME)
+    string(MAKE_C_IDENTIFIER "hd_${name}" name)
+    file(READ ${file} bytes HEX)
+    string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
+    string(APPEND text "extern const unsigned char ${name}[];\nextern const unsigned ${name}_size;\n"
+                       "const unsigned char ${name}[] = {${bytes}};\nconst unsigned ${name}_size = sizeof ${name};\n")
+  endforeach()
+  set(output ${CMAKE_BINARY_DIR}/embedded_page.c)
+  if(EXISTS ${output})
+    file(READ ${output} old)
+  endif()
+  if(NOT "${old}" STREQUAL "${text}")
+    file(WRITE ${output} "${text}")
+  endif()
+  set(${variable} ${output} PARENT_SCOPE)
+endfunction()
