@@ -1,0 +1,297 @@
+/* body_attn.h: fused attention on one block of query lanes and one tile of at most 64 keys.
+ *
+ * Scores are transposed: S^T = K · Q^T with queries in lanes, so the maximum, the sum and the rescaling of a row are vertical, K and V are read row by row through broadcasts and
+ * never packed, and a row's arithmetic does not depend on its neighbours or on the width of a vector. A register tile is TILE_ROWS rows (keys, or columns of V) × 1–4 vectors.
+ * In a tile that is only partly visible the keys are taken in runs of 16 and each run works on the vectors that see any of it, which halves the cost of a causal diagonal. */
+
+/* Keys [from, to) concern vectors [first, first + vectors). */
+typedef struct {
+  int from, to, first, vectors;
+} run;
+
+/* Calls body with the run's width as a constant, so that the compiler keeps the register tile in registers. */
+#define FOR_WIDTH(vectors, call)                                                                                                           \
+  switch (vectors) {                                                                                                                       \
+  case 1: call(TILE_ROWS_1, 1); break;                                                                                                     \
+  case 2: call(TILE_ROWS_2, 2); break;                                                                                                     \
+  case 3: call(TILE_ROWS_3, 3); break;                                                                                                     \
+  case 4: call(TILE_ROWS_4, 4); break;                                                                                                     \
+  }
+
+/* scores[key][lane] = Σ_i k[key][i] q[i][lane], i ascending, one chain. top collects the largest score of each lane. */
+INLINE void multiply_scores(const hd_attn_tile *tile, int from, int to, const float *q, int64_t d, int lanes, float *scores, vf *top,
+                            const int rows, const int vectors) {
+  for (int first = from; first < to; first += rows) {
+    vf sum[8][4];
+    const float *key[8];
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) {
+      // Rows past the last key repeat it: they cost nothing extra and are never looked at.
+      key[r] = tile->k + HD_MIN(first + r, tile->keys - 1) * tile->k_stride;
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; v++) sum[r][v] = v_set(0.0f);
+    }
+#pragma GCC unroll 1
+    for (int64_t i = 0; i < d; i++) {
+      vf b[4];
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; v++) {
+        b[v] = v_load(q + i * lanes + v * LANES);
+        PIN(b[v]);
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < rows; r++) {
+        vf a = v_set(key[r][i]);
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++) sum[r][v] = v_fma(a, b[v], sum[r][v]);
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; v++) {
+        v_store(scores + (first + r) * lanes + v * LANES, sum[r][v]);
+        top[v] = v_max(sum[r][v], top[v]);
+      }
+  }
+}
+
+/* o[column][lane] += Σ_key v[key][column] p[key][lane], keys ascending, one chain. Columns [begin, end) a multiple of rows. */
+INLINE void multiply_values(const hd_attn_tile *tile, int from, int to, int64_t begin, int64_t end, const float *p, int lanes, float *o,
+                            const int rows, const int vectors) {
+  for (int64_t column = begin; column < end; column += rows) {
+    vf sum[8][4];
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; v++) sum[r][v] = v_load(o + (column + r) * lanes + v * LANES);
+    const float *value = tile->v + from * tile->v_stride + column;
+#pragma GCC unroll 1
+    for (int key = from; key < to; key++, value += tile->v_stride) {
+      vf b[4];
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; v++) {
+        b[v] = v_load(p + key * lanes + v * LANES);
+        PIN(b[v]);
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < rows; r++) {
+        vf a = v_set(value[r]);
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++) sum[r][v] = v_fma(a, b[v], sum[r][v]);
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; v++) v_store(o + (column + r) * lanes + v * LANES, sum[r][v]);
+  }
+}
+
+/* The bits of vector v of the block among those of a key. */
+INLINE vm lanes_seeing(const hd_attn_block *block, uint64_t visible, int v) { return v_mask(visible >> (block->shift + v * LANES)); }
+
+/* A value that is not finite would reach rows that may not see it, since 0 · NaN is NaN: such a tile (they are rare) adds lane by lane only where the key is seen. */
+static void multiply_values_where_seen(const hd_attn_block *block, const hd_attn_tile *tile, const run *r) {
+  for (int64_t column = 0; column < block->dv; column++)
+    for (int v = r->first; v < r->first + r->vectors; v++) {
+      float *o = block->o + column * block->lanes + v * LANES;
+      vf sum = v_load(o);
+      for (int key = r->from; key < r->to; key++) {
+        vf added = v_fma(v_set(tile->v[key * tile->v_stride + column]), v_load(tile->scores + key * block->lanes + v * LANES), sum);
+        sum = v_select(lanes_seeing(block, tile->visible[key], v), added, sum);
+      }
+      v_store(o, sum);
+    }
+}
+
+/* x · 0 is 0 for a finite x and NaN otherwise, and a sum of zeros stays 0. */
+static bool values_are_finite(const hd_attn_tile *tile, int64_t dv) {
+  vf zero = v_set(0.0f), sum = zero;
+  float rest = 0;
+  for (int key = 0; key < tile->keys; key++) {
+    const float *row = tile->v + key * tile->v_stride;
+    int64_t i = 0;
+    for (; i + LANES <= dv; i += LANES) sum = v_fma(v_load(row + i), zero, sum);
+    for (; i < dv; i++) rest += row[i] * 0.0f;
+  }
+  float lane[LANES];
+  v_store(lane, sum);
+  for (int i = 0; i < LANES; i++) rest += lane[i];
+  return rest == 0;
+}
+
+static int find_runs(const hd_attn_block *block, const hd_attn_tile *tile, run runs[HD_KEY_TILE / 16]) {
+  int vectors = block->lanes / LANES, count = 0;
+  if (!tile->visible) {
+    runs[0] = (run){0, tile->keys, 0, vectors};
+    return 1;
+  }
+  for (int from = 0; from < tile->keys; from += 16) {
+    int to = HD_MIN(from + 16, tile->keys);
+    uint64_t any = 0;
+    for (int key = from; key < to; key++) any |= tile->visible[key];
+    any = any >> block->shift & (~(uint64_t)0 >> (64 - block->lanes));
+    if (!any) continue;
+    int first = __builtin_ctzll(any) / LANES, last = (63 - __builtin_clzll(any)) / LANES;
+    run next = {from, to, first, last - first + 1};
+    run *before = count ? &runs[count - 1] : NULL;
+    if (before && before->to == from && before->first == next.first && before->vectors == next.vectors) {
+      before->to = to;
+    } else {
+      runs[count++] = next;
+    }
+  }
+  return count;
+}
+
+/* Scores of one run: product, softcap, bias, visibility. top collects the largest visible score. */
+static void score_run(const hd_attn_block *block, const hd_attn_tile *tile, const run *r, vf top[MAX_VECTORS]) {
+  int lanes = block->lanes;
+  float *scores = tile->scores + r->first * LANES;
+#define SCORES(rows, vectors)                                                                                                              \
+  multiply_scores(tile, r->from, r->to, block->q + r->first * LANES, block->d, lanes, scores, top + r->first, rows, vectors)
+  vf untouched[MAX_VECTORS];
+  memcpy(untouched, top, sizeof untouched);
+  FOR_WIDTH(r->vectors, SCORES)
+#undef SCORES
+  if (!tile->visible && !tile->bias && tile->softcap == 0) return;
+  // Changed scores have another maximum.
+  memcpy(top, untouched, sizeof untouched);
+  const vf cap = v_set(tile->softcap), log2e = v_set((float)HD_LOG2E), hidden = v_set(-INFINITY);
+  for (int key = r->from; key < r->to; key++)
+    for (int v = r->first; v < r->first + r->vectors; v++) {
+      float *at = tile->scores + key * lanes + v * LANES;
+      vf s = v_load(at);
+      if (tile->softcap != 0) s = v_mul(cap, v_tanh(v_div(s, cap)));
+      if (tile->bias) s = v_fma(v_load(tile->bias + key * tile->bias_stride + block->shift + v * LANES), log2e, s);
+      if (tile->visible) s = v_select(lanes_seeing(block, tile->visible[key], v), s, hidden);
+      v_store(at, s);
+      top[v] = v_max(s, top[v]);
+    }
+}
+
+/* Raises m where a score exceeds it by more than 8 and scales the lane's sum and numerators to it; a lane that needs none is multiplied by exactly 1. */
+static void rescale(hd_attn_block *block, const vf top[MAX_VECTORS]) {
+  int lanes = block->lanes;
+  for (int v = 0; v < lanes / LANES; v++) {
+    vf m = v_load(block->m + v * LANES);
+    vm grew = v_gt(top[v], v_add(m, v_set(8.0f)));
+    if (!v_any(grew)) continue;
+    vf raised = v_select(grew, top[v], m);
+    // Both −inf (no key yet) would give NaN; such a lane did not grow and takes 1.
+    vf factor = v_select(grew, v_exp2(v_sub(m, raised)), v_set(1.0f));
+    v_store(block->m + v * LANES, raised);
+    v_store(block->l + v * LANES, v_mul(v_load(block->l + v * LANES), factor));
+    for (int64_t c = 0; c < block->dv; c++) {
+      float *o = block->o + c * lanes + v * LANES;
+      v_store(o, v_mul(v_load(o), factor));
+    }
+  }
+}
+
+/* Scores become exp2(s − m) in place; l sums them over ascending keys. m is −inf only where no visible score is larger: then 0 takes its place, since −inf − (−inf) is NaN. */
+INLINE void exponentiate(hd_attn_block *block, const hd_attn_tile *tile, const run *r, const int vectors) {
+  int lanes = block->lanes;
+  vf m[4], l[4];
+#pragma GCC unroll 4
+  for (int v = 0; v < vectors; v++) {
+    int at = (r->first + v) * LANES;
+    m[v] = v_load(block->m + at);
+    m[v] = v_select(v_eq(m[v], v_set(-INFINITY)), v_set(0.0f), m[v]);
+    l[v] = v_load(block->l + at);
+  }
+  for (int key = r->from; key < r->to; key++) {
+    float *row = tile->scores + key * lanes + r->first * LANES;
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++) {
+      vf p = v_exp2(v_sub(v_load(row + v * LANES), m[v]));
+      v_store(row + v * LANES, p);
+      l[v] = v_add(l[v], p);
+    }
+  }
+#pragma GCC unroll 4
+  for (int v = 0; v < vectors; v++) v_store(block->l + (r->first + v) * LANES, l[v]);
+}
+
+static void add_values(hd_attn_block *block, const hd_attn_tile *tile, const run *r, bool finite) {
+  if (!finite) {
+    multiply_values_where_seen(block, tile, r);
+    return;
+  }
+  const float *p = tile->scores + r->first * LANES;
+  float *o = block->o + r->first * LANES;
+  int64_t column = 0;
+#define VALUES(rows, vectors)                                                                                                              \
+  column = block->dv / rows * rows;                                                                                                        \
+  multiply_values(tile, r->from, r->to, 0, column, p, block->lanes, o, rows, vectors);                                                     \
+  multiply_values(tile, r->from, r->to, column, block->dv, p, block->lanes, o, 1, vectors)
+  FOR_WIDTH(r->vectors, VALUES)
+#undef VALUES
+}
+
+void KERNEL(attn_tile)(hd_attn_block *block, const hd_attn_tile *tile) {
+  run runs[HD_KEY_TILE / 16];
+  int count = find_runs(block, tile, runs);
+  if (!count) return;
+  vf top[MAX_VECTORS];
+  for (int v = 0; v < MAX_VECTORS; v++) top[v] = v_set(-INFINITY);
+  for (int i = 0; i < count; i++) score_run(block, tile, &runs[i], top);
+  rescale(block, top);
+  for (int i = 0; i < count; i++) {
+#define EXPONENTIATE(rows, vectors) exponentiate(block, tile, &runs[i], vectors)
+    FOR_WIDTH(runs[i].vectors, EXPONENTIATE)
+#undef EXPONENTIATE
+  }
+  bool finite = true;
+  uint64_t seen = ~(uint64_t)0;
+  if (tile->visible) {
+    finite = values_are_finite(tile, block->dv);
+    seen = 0;
+    for (int key = 0; key < tile->keys; key++) seen |= tile->visible[key] >> block->shift;
+  }
+  block->seen |= seen;
+  for (int i = 0; i < count; i++) add_values(block, tile, &runs[i], finite);
+}
+
+void KERNEL(attn_scores)(const hd_attn_block *block, const hd_attn_tile *tile) {
+  run all = {0, tile->keys, 0, block->lanes / LANES};
+  vf top[MAX_VECTORS];
+  for (int v = 0; v < MAX_VECTORS; v++) top[v] = v_set(-INFINITY);
+  score_run(block, tile, &all, top);
+}
+
+void KERNEL(attn_merge)(hd_attn_block *block) {
+  int lanes = block->lanes;
+  const vf none = v_set(-INFINITY), zero = v_set(0.0f);
+  for (int v = 0; v < lanes; v += LANES) {
+    vf a = v_load(block->total_m + v), b = v_load(block->m + v), m = v_max(a, b);
+    vf base = v_select(v_eq(m, none), zero, m); // neither side has seen a key: both factors 0, as are the sums
+    vf from_total = v_exp2(v_sub(a, base)), from_chunk = v_exp2(v_sub(b, base));
+    v_store(block->total_m + v, m);
+    v_store(block->total_l + v, v_fma(v_load(block->total_l + v), from_total, v_mul(v_load(block->l + v), from_chunk)));
+    v_store(block->m + v, none);
+    v_store(block->l + v, zero);
+    for (int64_t c = 0; c < block->dv; c++) {
+      float *total = block->total_o + c * lanes + v, *o = block->o + c * lanes + v;
+      v_store(total, v_fma(v_load(total), from_total, v_mul(v_load(o), from_chunk)));
+      v_store(o, zero);
+    }
+  }
+}
+
+void KERNEL(attn_finish)(hd_attn_block *block, float *lse) {
+  int lanes = block->lanes;
+  for (int v = 0; v < lanes; v += LANES) {
+    // A row that saw keys but has the sum 0 saw only scores of −inf: 0 · (1/0) is the NaN that the formula gives.
+    vm live = v_mask(block->seen >> v);
+    vf inverse = v_div(v_set(1.0f), v_load(block->total_l + v));
+    for (int64_t c = 0; c < block->dv; c++) {
+      float *o = block->total_o + c * lanes + v;
+      v_store(o, v_keep(live, v_mul(v_load(o), inverse)));
+    }
+  }
+  if (lse)
+    for (int i = 0; i < lanes; i++)
+      lse[i] = block->seen >> i & 1 ? (float)(((double)block->total_m[i] + log2((double)block->total_l[i])) * HD_LN2) : -INFINITY;
+}

@@ -1,0 +1,82 @@
+/* kernels.h: the table of kernels that each instruction set level fills, and the plain structs they work on.
+ *
+ * Kernels know nothing of views, patterns or threads: they get pointers, strides and counts that are already checked. Bodies are written once (body_*.h) on the
+ * vector operations of vec_*.h and compiled once a level (level_*.c). All levels give the same bits: lanes are independent rows, and where lanes must meet (sums
+ * along a row) they follow one tree of 16 logical lanes. */
+#ifndef HD_KERNELS_H
+#define HD_KERNELS_H
+
+#include "../base/base.h"
+
+/* Keys are taken in tiles of 64 at absolute positions, and tiles are grouped in chunks of 1024 keys (contract 17). */
+enum { HD_KEY_TILE = 64, HD_KEY_CHUNK = 1024, HD_QUERY_CELL = 16, HD_MAX_LANES = 64 };
+
+/* Scores live in units of log2 e, so that the softmax needs exp2 and no multiplication. */
+#define HD_LOG2E 1.4426950408889634
+#define HD_LN2   0.6931471805599453
+
+/* Query rows in lanes. All arrays have `lanes` (a multiple of the level's vector) floats a row. A row's state is a maximum m, a sum l of exp2(s − m) and the numerators
+ * o = Σ exp2(s − m) v, for the chunk of keys under way and for the chunks before it. m is only raised when a score exceeds it by more than 8, so
+ * that most tiles rescale nothing; exp2(s − m) then stays below 2^8. */
+typedef struct hd_attn_block {
+  int64_t d, dv;
+  int lanes;
+  int shift;                          /* lane 0 is bit `shift` of the tile's visible words and column `shift` of its bias */
+  const float *q;                     /* [d][lanes], scaled by scale · log2 e; unused lanes 0 */
+  float *o, *m, *l;                   /* the chunk under way: [dv][lanes], [lanes], [lanes] */
+  float *total_o, *total_m, *total_l; /* the chunks before it */
+  uint64_t seen;                      /* bit i: lane i has seen a key */
+} hd_attn_block;
+
+/* At most 64 keys and values, rows contiguous, and what the block's queries may see of them. */
+typedef struct hd_attn_tile {
+  const float *k, *v;
+  int64_t k_stride, v_stride; /* floats from key to key */
+  int keys;
+  const uint64_t *visible; /* [keys] one bit a query of the tile, or NULL: every query sees every key */
+  const float *bias;       /* [keys][bias_stride] in natural units, or NULL */
+  int64_t bias_stride;
+  float softcap; /* in log2 units; 0: none */
+  float *scores; /* scratch [64][lanes] */
+} hd_attn_tile;
+
+/* Every kernel: X(return type, name, parameters). One line expands to a member of hd_kernels, to the declaration of hd_<name>__<level> in each level and to that
+ * level's table entry, so a level that forgets one does not compile.
+ *   attn_tile      adds one tile of keys to a block
+ *   attn_scores    only the scores of a tile, after softcap and bias, hidden pairs −inf, into tile->scores
+ *   attn_merge     merges the chunk into the total and begins a new one
+ *   attn_finish    divides by the sum; rows that saw nothing become 0. lse[i] (natural units) unless NULL
+ *   to_lanes       dst[c][r] = scale · rows[r][c] for r < count, 0 for count ≤ r < lanes
+ *   from_lanes     rows[r][c] = src[c][r]
+ *   widen          n stored numbers (HEED_F16 or HEED_BF16) to f32
+ *   row_exp2       row[i] = exp2(row[i] − maximum); returns the sum
+ *   row_scale      row[i] *= factor
+ *   peak           rounds of `peak_flops` multiply-adds with no memory (machine measurement); returns something that depends on them
+ *   read           sums n floats (a multiple of 256) as fast as memory gives them */
+#define HD_KERNEL_LIST(X)                                                                                                                  \
+  X(void, attn_tile, (hd_attn_block * block, const hd_attn_tile *tile))                                                                    \
+  X(void, attn_scores, (const hd_attn_block *block, const hd_attn_tile *tile))                                                             \
+  X(void, attn_merge, (hd_attn_block * block))                                                                                             \
+  X(void, attn_finish, (hd_attn_block * block, float *lse))                                                                                \
+  X(void, to_lanes, (const float *const *rows, int count, int64_t columns, float scale, float *dst, int lanes))                            \
+  X(void, from_lanes, (const float *src, int lanes, int count, int64_t columns, float *const *rows))                                       \
+  X(void, widen, (const uint16_t *src, heed_type type, int64_t n, float *dst))                                                             \
+  X(float, row_exp2, (float *row, int64_t n, float maximum))                                                                               \
+  X(void, row_scale, (float *row, int64_t n, float factor))                                                                                \
+  X(float, peak, (int64_t rounds))                                                                                                         \
+  X(float, read, (const float *data, int64_t n))
+
+typedef struct hd_kernels {
+#define HD_KERNEL_MEMBER(type, name, parameters) type(*name) parameters;
+  HD_KERNEL_LIST(HD_KERNEL_MEMBER)
+#undef HD_KERNEL_MEMBER
+  int vector;        /* lanes of one vector */
+  int block_lanes;   /* query lanes of a full block */
+  int tile_lanes;    /* query lanes that share a tile of keys: whole blocks, at most HD_MAX_LANES */
+  double peak_flops; /* floating-point operations of one round of `peak` */
+} hd_kernels;
+
+/* The context's table; static. */
+const hd_kernels *hd_kernels_of(const heed_context *context);
+
+#endif

@@ -1,0 +1,22 @@
+/* level.h: the second half of every level_*.c: the bodies, compiled for the level's target, and the table. The including file has defined LEVEL, included its vec_*.h and
+ * says how many blocks of query lanes share a tile of keys (BLOCKS). */
+#define PASTE_(a, b, c) a##b##__##c
+#define PASTE(a, b, c)  PASTE_(a, b, c)
+#define KERNEL(name)    PASTE(hd_, name, LEVEL)
+
+#define DECLARE(type, name, parameters) type KERNEL(name) parameters;
+HD_KERNEL_LIST(DECLARE)
+#undef DECLARE
+
+#include "body_vec.h"
+#include "body_attn.h"
+
+extern const hd_kernels KERNEL(kernels);
+#define ENTRY(type, name, parameters) .name = KERNEL(name),
+const hd_kernels KERNEL(kernels) = {
+    HD_KERNEL_LIST(ENTRY).vector = LANES,
+    .block_lanes = LANES * MAX_VECTORS,
+    .tile_lanes = LANES * MAX_VECTORS * BLOCKS,
+    .peak_flops = 2.0 * LANES * PEAK_CHAINS,
+};
+#undef ENTRY

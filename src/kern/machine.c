@@ -1,0 +1,63 @@
+/* machine.c: what this machine reaches right now: multiply-adds in registers and reads of main memory, on the context's level and threads. */
+#include "kernels.h"
+
+/* Four times a large last-level cache a thread would be better still, but a measurement should not need gigabytes. */
+enum { READ_BYTES = 64 << 20 };
+
+struct work {
+  const hd_kernels *kernels;
+  int64_t rounds;
+  float *data[HD_MAX_LANES];
+  volatile float sink;
+};
+
+static void run_peak(void *argument, int64_t i, int worker) {
+  struct work *work = argument;
+  (void)i;
+  (void)worker;
+  work->sink = work->kernels->peak(work->rounds);
+}
+
+static void run_read(void *argument, int64_t i, int worker) {
+  struct work *work = argument;
+  (void)worker;
+  work->sink = work->kernels->read(work->data[i], READ_BYTES / (int64_t)sizeof(float));
+}
+
+/* The best rate of as many runs as fit in the time: interference only ever slows a run down. */
+static double best_rate(heed_context *context, heed_parallel_body body, struct work *work, int pieces, double amount, double seconds) {
+  double best = 0, end = hd_now() + seconds;
+  do {
+    double begin = hd_now();
+    hd_parallel(context, pieces, body, work);
+    best = HD_MAX(best, amount / HD_MAX(hd_now() - begin, 1e-9));
+  } while (hd_now() < end);
+  return best;
+}
+
+heed_status heed_machine_measure(heed_context *context, double seconds, heed_machine *out) {
+  if (!context) return HEED_E_ARGUMENT;
+  HD_REQUIRE(out && out->size >= sizeof out->size, context, HEED_E_ARGUMENT, "heed_machine: null, or size not set");
+  HD_REQUIRE(seconds >= 0 && seconds <= 3600, context, HEED_E_ARGUMENT, "seconds %g, allowed 0 to 3600", seconds);
+  if (seconds == 0) seconds = 0.1;
+  struct work work = {.kernels = hd_kernels_of(context)};
+  int threads = HD_MIN(context->threads, HD_MAX_LANES);
+  heed_machine result = {.size = out->size};
+
+  work.rounds = 1000;
+  double rate = best_rate(context, run_peak, &work, threads, (double)threads * (double)work.rounds * work.kernels->peak_flops, 0);
+  // Each run a twentieth of the time: long enough that starting threads does not show.
+  work.rounds = HD_MAX((int64_t)(rate / threads / work.kernels->peak_flops * seconds / 20), 1000);
+  result.peak_flops =
+      best_rate(context, run_peak, &work, threads, (double)threads * (double)work.rounds * work.kernels->peak_flops, seconds / 2);
+
+  heed_status status = HEED_OK;
+  for (int i = 0; i < threads && status == HEED_OK; i++) {
+    status = hd_allocate(context, "bandwidth measurement", READ_BYTES, 1, &work.data[i]);
+    if (status == HEED_OK) memset(work.data[i], 0, READ_BYTES);
+  }
+  if (status == HEED_OK) result.read_bytes = best_rate(context, run_read, &work, threads, (double)threads * READ_BYTES, seconds / 2);
+  for (int i = 0; i < threads; i++) hd_release(context, work.data[i], READ_BYTES, 1);
+  if (status == HEED_OK) memcpy(out, &result, HD_MIN(out->size, sizeof result));
+  return status;
+}

@@ -1,0 +1,81 @@
+/* vec_avx2x2.h: sixteen lanes as pairs of AVX2 registers: the shapes of AVX-512 on a CPU without it. For tests; registers spill, so it is slow.
+ * See vec_scalar.h for the meaning of the operations. */
+#include <immintrin.h>
+
+#define LANES       16
+#define MAX_VECTORS 4
+#define TILE_ROWS_1 8
+#define TILE_ROWS_2 8
+#define TILE_ROWS_3 8
+#define TILE_ROWS_4 4
+
+typedef struct {
+  __m256 lo, hi;
+} vf;
+typedef vf vm;
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* One operation on both halves. */
+#define BOTH_1(name, op)                                                                                                                   \
+  INLINE vf name(vf a) { return (vf){op(a.lo), op(a.hi)}; }
+#define BOTH_2(name, op)                                                                                                                   \
+  INLINE vf name(vf a, vf b) { return (vf){op(a.lo, b.lo), op(a.hi, b.hi)}; }
+
+INLINE vf v_load(const float *p) { return (vf){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+INLINE void v_store(float *p, vf x) {
+  _mm256_storeu_ps(p, x.lo);
+  _mm256_storeu_ps(p + 8, x.hi);
+}
+INLINE vf v_set(float x) { return (vf){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+BOTH_2(v_add, _mm256_add_ps)
+BOTH_2(v_sub, _mm256_sub_ps)
+BOTH_2(v_mul, _mm256_mul_ps)
+BOTH_2(v_div, _mm256_div_ps)
+BOTH_2(v_max, _mm256_max_ps)
+BOTH_2(v_min, _mm256_min_ps)
+BOTH_2(v_keep, _mm256_and_ps)
+BOTH_1(v_sqrt, _mm256_sqrt_ps)
+INLINE vf v_fma(vf a, vf b, vf c) { return (vf){_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)}; }
+INLINE vm v_gt(vf a, vf b) { return (vm){_mm256_cmp_ps(a.lo, b.lo, _CMP_GT_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_GT_OQ)}; }
+INLINE vm v_eq(vf a, vf b) { return (vm){_mm256_cmp_ps(a.lo, b.lo, _CMP_EQ_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_EQ_OQ)}; }
+INLINE vf v_select(vm m, vf a, vf b) { return (vf){_mm256_blendv_ps(b.lo, a.lo, m.lo), _mm256_blendv_ps(b.hi, a.hi, m.hi)}; }
+INLINE bool v_any(vm m) { return _mm256_movemask_ps(_mm256_or_ps(m.lo, m.hi)) != 0; }
+
+INLINE __m256 half_mask(uint64_t bits) {
+  const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int)(bits & 0xff)), lane), lane));
+}
+INLINE vm v_mask(uint64_t bits) { return (vm){half_mask(bits), half_mask(bits >> 8)}; }
+
+INLINE __m256 half_abs(__m256 a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
+INLINE __m256 half_copysign(__m256 magnitude, __m256 sign) {
+  return _mm256_or_ps(half_abs(magnitude), _mm256_and_ps(_mm256_set1_ps(-0.0f), sign));
+}
+INLINE __m256 half_exponent(__m256 x) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(x), 23)); }
+BOTH_1(v_abs, half_abs)
+BOTH_2(v_copysign, half_copysign)
+BOTH_1(v_exponent, half_exponent)
+
+INLINE __m256 half_load_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
+INLINE __m256 half_load_bf16(const uint16_t *p) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
+}
+INLINE __m256 half_load_i8(const int8_t *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))); }
+INLINE __m256 half_load_u8(const uint8_t *p) { return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p))); }
+INLINE vf v_load_f16(const uint16_t *p) { return (vf){half_load_f16(p), half_load_f16(p + 8)}; }
+INLINE vf v_load_bf16(const uint16_t *p) { return (vf){half_load_bf16(p), half_load_bf16(p + 8)}; }
+INLINE vf v_load_i8(const int8_t *p) { return (vf){half_load_i8(p), half_load_i8(p + 8)}; }
+INLINE vf v_load_u8(const uint8_t *p) { return (vf){half_load_u8(p), half_load_u8(p + 8)}; }
+
+INLINE void v_transpose(vf r[LANES]) {
+  float square[LANES][LANES];
+  for (int i = 0; i < LANES; i++) v_store(square[i], r[i]);
+  for (int i = 0; i < LANES; i++) {
+    float column[LANES];
+    for (int j = 0; j < LANES; j++) column[j] = square[j][i];
+    r[i] = v_load(column);
+  }
+}
+
+#define PIN(x) ((void)0)

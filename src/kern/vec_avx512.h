@@ -1,0 +1,72 @@
+/* vec_avx512.h: the vector operations on sixteen lanes (see vec_scalar.h for their meaning). */
+#include <immintrin.h>
+
+#define LANES       16
+#define MAX_VECTORS 4
+#define TILE_ROWS_1 8
+#define TILE_ROWS_2 8
+#define TILE_ROWS_3 8
+#define TILE_ROWS_4 4
+
+typedef __m512 vf;
+typedef __mmask16 vm;
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE vf v_load(const float *p) { return _mm512_loadu_ps(p); }
+INLINE void v_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
+INLINE vf v_set(float x) { return _mm512_set1_ps(x); }
+INLINE vf v_add(vf a, vf b) { return _mm512_add_ps(a, b); }
+INLINE vf v_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
+INLINE vf v_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+INLINE vf v_div(vf a, vf b) { return _mm512_div_ps(a, b); }
+INLINE vf v_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+INLINE vf v_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+INLINE vf v_min(vf a, vf b) { return _mm512_min_ps(a, b); }
+INLINE vf v_sqrt(vf a) { return _mm512_sqrt_ps(a); }
+INLINE vm v_gt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
+INLINE vm v_eq(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+INLINE vf v_select(vm m, vf a, vf b) { return _mm512_mask_mov_ps(b, m, a); }
+INLINE vf v_keep(vm m, vf a) { return _mm512_maskz_mov_ps(m, a); }
+INLINE bool v_any(vm m) { return m != 0; }
+INLINE vm v_mask(uint64_t bits) { return (__mmask16)bits; }
+
+INLINE vf v_abs(vf a) { return _mm512_andnot_ps(_mm512_set1_ps(-0.0f), a); }
+INLINE vf v_copysign(vf magnitude, vf sign) {
+  const vf top = _mm512_set1_ps(-0.0f);
+  return _mm512_or_ps(_mm512_andnot_ps(top, magnitude), _mm512_and_ps(top, sign));
+}
+
+INLINE vf v_exponent(vf x) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(x), 23)); }
+
+INLINE vf v_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+INLINE vf v_load_bf16(const uint16_t *p) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16));
+}
+INLINE vf v_load_i8(const int8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))); }
+INLINE vf v_load_u8(const uint8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p))); }
+
+INLINE void v_transpose(vf r[LANES]) {
+  vf t[16], u[16];
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+    t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4) {
+    u[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);
+    u[i + 1] = _mm512_shuffle_ps(t[i], t[i + 2], 0xee);
+    u[i + 2] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+    u[i + 3] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+  }
+  // u[4g + c] holds column c of each 128-bit quarter for rows 4g..4g+3; what is left is a 4 × 4 transpose of quarters.
+  for (int c = 0; c < 4; c++) {
+    vf a = _mm512_shuffle_f32x4(u[c], u[4 + c], 0x44), b = _mm512_shuffle_f32x4(u[c], u[4 + c], 0xee);
+    vf e = _mm512_shuffle_f32x4(u[8 + c], u[12 + c], 0x44), f = _mm512_shuffle_f32x4(u[8 + c], u[12 + c], 0xee);
+    r[c] = _mm512_shuffle_f32x4(a, e, 0x88);
+    r[4 + c] = _mm512_shuffle_f32x4(a, e, 0xdd);
+    r[8 + c] = _mm512_shuffle_f32x4(b, f, 0x88);
+    r[12 + c] = _mm512_shuffle_f32x4(b, f, 0xdd);
+  }
+}
+
+#define PIN(x) __asm__("" : "+v"(x))

@@ -1,0 +1,58 @@
+/* vec_scalar.h: the vector operations on one lane. Every level's header gives these same names, so that bodies are written once; this one is their definition.
+ *
+ * vf: LANES floats; vm: a truth value a lane. fma rounds once. max is a > b ? a : b and min a < b ? a : b, so the second operand passes where either is NaN. */
+#include <math.h>
+
+#define LANES       1
+#define MAX_VECTORS 4 /* vectors in a block of query lanes */
+/* Rows of a register tile that is 1, 2, 3 or 4 vectors wide. */
+#define TILE_ROWS_1 4
+#define TILE_ROWS_2 4
+#define TILE_ROWS_3 4
+#define TILE_ROWS_4 4
+
+typedef float vf;
+typedef bool vm;
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE vf v_load(const float *p) { return *p; }
+INLINE void v_store(float *p, vf x) { *p = x; }
+INLINE vf v_set(float x) { return x; }
+INLINE vf v_add(vf a, vf b) { return a + b; }
+INLINE vf v_sub(vf a, vf b) { return a - b; }
+INLINE vf v_mul(vf a, vf b) { return a * b; }
+INLINE vf v_div(vf a, vf b) { return a / b; }
+INLINE vf v_fma(vf a, vf b, vf c) { return fmaf(a, b, c); }
+INLINE vf v_max(vf a, vf b) { return a > b ? a : b; }
+INLINE vf v_min(vf a, vf b) { return a < b ? a : b; }
+INLINE vf v_sqrt(vf a) { return sqrtf(a); }
+INLINE vm v_gt(vf a, vf b) { return a > b; }
+INLINE vm v_eq(vf a, vf b) { return a == b; }
+INLINE vf v_select(vm m, vf a, vf b) { return m ? a : b; }
+INLINE vf v_keep(vm m, vf a) { return m ? a : 0.0f; } /* 0 where m is false */
+INLINE bool v_any(vm m) { return m; }
+INLINE vm v_mask(uint64_t bits) { return bits & 1; } /* lane i from bit i; higher bits are ignored */
+
+INLINE vf v_abs(vf a) { return fabsf(a); }
+INLINE vf v_copysign(vf magnitude, vf sign) { return copysignf(magnitude, sign); }
+
+/* The low nine bits of x's representation become sign and exponent. */
+INLINE vf v_exponent(vf x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  bits <<= 23;
+  memcpy(&x, &bits, sizeof bits);
+  return x;
+}
+
+INLINE vf v_load_f16(const uint16_t *p) { return hd_f16_to_f32(*p); }
+INLINE vf v_load_bf16(const uint16_t *p) { return hd_bf16_to_f32(*p); }
+INLINE vf v_load_i8(const int8_t *p) { return *p; }
+INLINE vf v_load_u8(const uint8_t *p) { return *p; }
+
+/* r[i] lane j becomes r[j] lane i. */
+INLINE void v_transpose(vf r[LANES]) { (void)r; }
+
+/* Keeps a value in a register: without it gcc folds the load into every use and the tile becomes bound by loads. */
+#define PIN(x) ((void)0)
