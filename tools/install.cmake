@@ -1,0 +1,36 @@
+# What `make install` lays down: headers, libraries, the CMake package `heed` (targets heed::core, heed::heed, heed::heed_static) and the
+# pkg-config modules heed and heed-core. Both descriptions find their files relative to themselves, so an installed tree may be moved.
+include(CMakePackageConfigHelpers)
+
+install(DIRECTORY include/heed DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(TARGETS heed_core heed_static heed_shared EXPORT heed LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+
+set(HEED_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/heed)
+install(EXPORT heed NAMESPACE heed:: FILE heedConfig.cmake DESTINATION ${HEED_CMAKE_DIR})
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/heedConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/heedConfigVersion.cmake DESTINATION ${HEED_CMAKE_DIR})
+
+# heed_pkgconfig(NAME DESCRIPTION REQUIRES_PRIVATE LIBS_PRIVATE): one .pc file.
+file(RELATIVE_PATH HEED_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+function(heed_pkgconfig name description requires_private libs_private)
+  file(WRITE ${CMAKE_BINARY_DIR}/${name}.pc "prefix=\${pcfiledir}/${HEED_PC_TO_PREFIX}
+includedir=\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}
+libdir=\${prefix}/${CMAKE_INSTALL_LIBDIR}
+
+Name: ${name}
+Description: ${description}
+Version: ${PROJECT_VERSION}
+Cflags: -I\${includedir}
+Libs: -L\${libdir} -l${name}
+Requires.private: ${requires_private}
+Libs.private: ${libs_private}
+")
+  install(FILES ${CMAKE_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endfunction()
+
+set(core_libraries "-lm")
+if(HEED_USES_OPENMP)
+  string(APPEND core_libraries " ${OpenMP_C_FLAGS}")
+endif()
+heed_pkgconfig(heed "${PROJECT_DESCRIPTION}" "jansson zlib libpng libzip libutf8proc libpcre2-8" "${core_libraries}")
+heed_pkgconfig(heed-core "the attention core of heed alone" "" "${core_libraries}")
