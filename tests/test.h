@@ -1,4 +1,7 @@
-/* test.h: what the unit tests share: cmocka, a context, and an assertion that prints the library's own sentence. */
+/* test.h: what the unit tests share: cmocka, a context, and an assertion that prints the library's own sentence.
+ *
+ * The environment variable HEED_TEST_LEVEL names the level of every context whose options leave it open, so that a whole test program can be run
+ * at each level without a word in it about levels. The library itself never reads the environment. */
 #ifndef HEED_TEST_H
 #define HEED_TEST_H
 
@@ -6,14 +9,29 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #include "../include/heed/heed.h"
 
+static inline heed_level test_level(void) {
+  const char *name = getenv("HEED_TEST_LEVEL");
+  if (!name) return HEED_LEVEL_AUTO;
+  heed_level level = heed_level_from_name(name);
+  if (level == HEED_LEVEL_AUTO || !heed_level_available(level)) fail_msg("HEED_TEST_LEVEL=%s: no level of this machine", name);
+  return level;
+}
+
+/* options may be NULL. */
 static inline heed_context *test_context(const heed_options *options) {
+  heed_options chosen = {.size = sizeof chosen};
   heed_context *context = NULL;
-  assert_int_equal(heed_context_new(options, &context), HEED_OK);
+  if (options) memcpy(&chosen, options, options->size);
+  chosen.size = sizeof chosen;
+  if (chosen.level == HEED_LEVEL_AUTO) chosen.level = test_level();
+  assert_int_equal(heed_context_new(&chosen, &context), HEED_OK);
   return context;
 }
 

@@ -1,5 +1,6 @@
 # Every tests/unit/NAME.c is one cmocka program, test NAME. It links the static library, whose hidden symbols it may use, and finds its
 # fixtures under HEED_TEST_DATA. Models that are fetched (tools/get-models) lie under HEED_MODELS; a missing one fails the test that needs it.
+# Labels: `unit` for all of them, `fetched` for those whose source speaks of HEED_MODELS (.ci/run leaves those out where they would take too long).
 if(BUILD_TESTING)
   pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
   if(DEFINED ENV{HEED_MODELS})
@@ -20,6 +21,13 @@ if(BUILD_TESTING)
     target_compile_options(test_${name} PRIVATE -Wno-missing-prototypes)
     set_target_properties(test_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
     add_test(NAME ${name} COMMAND test_${name} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
+    file(STRINGS ${source} fetched REGEX "HEED_MODELS" LIMIT_COUNT 1)
+    set_tests_properties(${name} PROPERTIES TIMEOUT 300 LABELS "unit$<$<BOOL:${fetched}>:;fetched>")
   endforeach()
+
+  add_executable(levels tests/levels.c)
+  target_link_libraries(levels PRIVATE heed_static)
+  set_target_properties(levels PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+
   include(tests/promises.cmake)
 endif()

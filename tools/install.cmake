@@ -10,9 +10,11 @@ install(EXPORT heed NAMESPACE heed:: FILE heedConfig.cmake DESTINATION ${HEED_CM
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/heedConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/heedConfigVersion.cmake DESTINATION ${HEED_CMAKE_DIR})
 
-# heed_pkgconfig(NAME DESCRIPTION REQUIRES_PRIVATE LIBS_PRIVATE): one .pc file.
+# heed_pkgconfig(NAME DESCRIPTION LIBRARIES): one .pc file; LIBRARIES is what a static link needs besides. They are named, not required as modules,
+# because a program that links the shared library must build without their development packages.
 file(RELATIVE_PATH HEED_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
-function(heed_pkgconfig name description requires_private libs_private)
+string(REGEX REPLACE "/$" "" HEED_PC_TO_PREFIX ${HEED_PC_TO_PREFIX})
+function(heed_pkgconfig name description libraries)
   file(WRITE ${CMAKE_BINARY_DIR}/${name}.pc "prefix=\${pcfiledir}/${HEED_PC_TO_PREFIX}
 includedir=\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}
 libdir=\${prefix}/${CMAKE_INSTALL_LIBDIR}
@@ -22,8 +24,7 @@ Description: ${description}
 Version: ${PROJECT_VERSION}
 Cflags: -I\${includedir}
 Libs: -L\${libdir} -l${name}
-Requires.private: ${requires_private}
-Libs.private: ${libs_private}
+Libs.private: ${libraries}
 ")
   install(FILES ${CMAKE_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endfunction()
@@ -32,5 +33,7 @@ set(core_libraries "-lm")
 if(HEED_USES_OPENMP)
   string(APPEND core_libraries " ${OpenMP_C_FLAGS}")
 endif()
-heed_pkgconfig(heed "${PROJECT_DESCRIPTION}" "jansson zlib libpng libzip libutf8proc libpcre2-8" "${core_libraries}")
-heed_pkgconfig(heed-core "the attention core of heed alone" "" "${core_libraries}")
+list(TRANSFORM HEED_DEPENDENCIES_LIBRARIES PREPEND -l OUTPUT_VARIABLE rest_libraries)
+list(JOIN rest_libraries " " rest_libraries)
+heed_pkgconfig(heed "${PROJECT_DESCRIPTION}" "${rest_libraries} ${core_libraries}")
+heed_pkgconfig(heed-core "the attention core of heed alone" "${core_libraries}")
