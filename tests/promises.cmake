@@ -3,3 +3,4 @@
 add_test(NAME check_layers COMMAND ${CMAKE_SOURCE_DIR}/tools/check-layers)
 add_test(NAME check_layers_finds COMMAND ${CMAKE_SOURCE_DIR}/tests/promises/layers.py ${CMAKE_SOURCE_DIR})
 add_test(NAME check_format COMMAND ${CMAKE_SOURCE_DIR}/tools/check-format)
+add_test(NAME headers COMMAND ${CMAKE_SOURCE_DIR}/tests/promises/headers ${CMAKE_SOURCE_DIR})
