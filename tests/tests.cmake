@@ -1,6 +1,7 @@
 # Every tests/unit/NAME.c is one cmocka program, test NAME. It links the static library, whose hidden symbols it may use, and finds its
 # fixtures under HEED_TEST_DATA. Models that are fetched (tools/get-models) lie under HEED_MODELS; a missing one fails the test that needs it.
-# Labels: `unit` for all of them, `fetched` for those whose source speaks of HEED_MODELS (.ci/run leaves those out where they would take too long).
+# Labels: `unit` for all of them, and `whole_model` for those named *_smollm2.c, which run all of a fetched model: .ci/run leaves these out under
+# sanitizers and at the scalar level, where they would take minutes.
 if(BUILD_TESTING)
   pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
   if(DEFINED ENV{HEED_MODELS})
@@ -21,8 +22,11 @@ if(BUILD_TESTING)
     target_compile_options(test_${name} PRIVATE -Wno-missing-prototypes)
     set_target_properties(test_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
     add_test(NAME ${name} COMMAND test_${name} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
-    file(STRINGS ${source} fetched REGEX "HEED_MODELS" LIMIT_COUNT 1)
-    set_tests_properties(${name} PROPERTIES TIMEOUT 300 LABELS "unit$<$<BOOL:${fetched}>:;fetched>")
+    set(labels unit)
+    if(name MATCHES "_smollm2$")
+      list(APPEND labels whole_model)
+    endif()
+    set_tests_properties(${name} PROPERTIES TIMEOUT 300 LABELS "${labels}")
   endforeach()
 
   add_executable(levels tests/levels.c)
