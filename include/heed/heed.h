@@ -196,7 +196,7 @@ HEED_API heed_status heed_attention_weights(heed_context *context, const heed_at
 /* What forward would do, in counts that do not depend on the machine's speed. */
 typedef struct heed_plan {
   size_t size;           /* sizeof (heed_plan) */
-  int64_t visible_pairs; /* (query, key) pairs that are visible, over batch and heads; −1 where only reading a mask or bias could tell */
+  int64_t visible_pairs; /* (query, key) pairs that are visible, over batch and heads; masks and biases are read for it */
   int64_t tiles;         /* cells of 16 queries × 64 keys in all */
   int64_t full_tiles;    /* every pair visible: no mask is looked at */
   int64_t partial_tiles; /* some pairs visible */

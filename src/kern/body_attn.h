@@ -131,7 +131,7 @@ static int find_runs(const hd_attn_block *block, const hd_attn_tile *tile, run r
     int to = HD_MIN(from + 16, tile->keys);
     uint64_t any = 0;
     for (int key = from; key < to; key++) any |= tile->visible[key];
-    any = any >> block->shift & (~(uint64_t)0 >> (64 - block->lanes));
+    any = any >> block->shift & block->used;
     if (!any) continue;
     int first = __builtin_ctzll(any) / LANES, last = (63 - __builtin_clzll(any)) / LANES;
     run next = {from, to, first, last - first + 1};
@@ -230,7 +230,17 @@ static void add_values(hd_attn_block *block, const hd_attn_tile *tile, const run
 #undef VALUES
 }
 
-void KERNEL(attn_tile)(hd_attn_block *block, const hd_attn_tile *tile) {
+/* Whether every query of the block sees every key, though others of its tile do not. */
+static bool block_sees_all(const hd_attn_block *block, const hd_attn_tile *tile) {
+  uint64_t all = block->used;
+  for (int key = 0; key < tile->keys; key++) all &= tile->visible[key] >> block->shift;
+  return all == block->used;
+}
+
+void KERNEL(attn_tile)(hd_attn_block *block, const hd_attn_tile *given) {
+  hd_attn_tile copy, *tile = &copy;
+  copy = *given;
+  if (tile->visible && block_sees_all(block, tile)) tile->visible = NULL;
   run runs[HD_KEY_TILE / 16];
   int count = find_runs(block, tile, runs);
   if (!count) return;

@@ -90,6 +90,17 @@ INLINE float row_sum(const vf part[ROW_VECTORS]) {
   return lane[0];
 }
 
+float KERNEL(row_max)(const float *row, int64_t n) {
+  vf top = v_set(-INFINITY);
+  int64_t i = 0;
+  for (; i + LANES <= n; i += LANES) top = v_max(v_load(row + i), top);
+  float lane[LANES], best = -INFINITY;
+  v_store(lane, top);
+  for (int j = 0; j < LANES; j++) best = lane[j] > best ? lane[j] : best;
+  for (; i < n; i++) best = row[i] > best ? row[i] : best;
+  return best;
+}
+
 float KERNEL(row_exp2)(float *row, int64_t n, float maximum) {
   const vf top = v_set(maximum);
   vf sum[ROW_VECTORS];
@@ -119,11 +130,12 @@ void KERNEL(row_scale)(float *row, int64_t n, float factor) {
 
 /* ---- the machine ------------------------------------------------------------------------------------------------------------------ */
 
-/* Twelve independent chains of multiply-adds: more than latency × ports of any core in use needs (4 × 2), few enough for 16 registers. */
+/* Twelve independent chains of multiply-adds: more than latency × ports of any core in use needs (4 × 2), few enough for 16 registers. Every loop over them is unrolled, or the array would live in memory. */
 enum { PEAK_CHAINS = 12 };
 
 float KERNEL(peak)(int64_t rounds) {
   vf chain[PEAK_CHAINS], near_one = v_set(0.999f), tiny = v_set(1e-9f);
+#pragma GCC unroll 12
   for (int i = 0; i < PEAK_CHAINS; i++) chain[i] = v_set((float)i);
   for (int64_t r = 0; r < rounds; r++) {
 #pragma GCC unroll 12
@@ -133,6 +145,7 @@ float KERNEL(peak)(int64_t rounds) {
     }
   }
   vf sum = chain[0];
+#pragma GCC unroll 12
   for (int i = 1; i < PEAK_CHAINS; i++) sum = v_add(sum, chain[i]);
   float lane[LANES];
   v_store(lane, sum);
@@ -141,8 +154,10 @@ float KERNEL(peak)(int64_t rounds) {
 
 float KERNEL(read)(const float *data, int64_t n) {
   vf sum[4];
+#pragma GCC unroll 4
   for (int j = 0; j < 4; j++) sum[j] = v_set(0.0f);
   for (int64_t i = 0; i < n; i += 4 * LANES)
+#pragma GCC unroll 4
     for (int j = 0; j < 4; j++) sum[j] = v_add(sum[j], v_load(data + i + j * LANES));
   float lane[LANES];
   v_store(lane, v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3])));

@@ -21,6 +21,7 @@ enum { HD_KEY_TILE = 64, HD_KEY_CHUNK = 1024, HD_QUERY_CELL = 16, HD_MAX_LANES =
 typedef struct hd_attn_block {
   int64_t d, dv;
   int lanes;
+  uint64_t used;                      /* bit i: lane i holds a query */
   int shift;                          /* lane 0 is bit `shift` of the tile's visible words and column `shift` of its bias */
   const float *q;                     /* [d][lanes], scaled by scale · log2 e; unused lanes 0 */
   float *o, *m, *l;                   /* the chunk under way: [dv][lanes], [lanes], [lanes] */
@@ -49,6 +50,7 @@ typedef struct hd_attn_tile {
  *   to_lanes       dst[c][r] = scale · rows[r][c] for r < count, 0 for count ≤ r < lanes
  *   from_lanes     rows[r][c] = src[c][r]
  *   widen          n stored numbers (HEED_F16 or HEED_BF16) to f32
+ *   row_max        the largest element, NaN passed over; −inf for n = 0
  *   row_exp2       row[i] = exp2(row[i] − maximum); returns the sum
  *   row_scale      row[i] *= factor
  *   peak           rounds of `peak_flops` multiply-adds with no memory (machine measurement); returns something that depends on them
@@ -61,6 +63,7 @@ typedef struct hd_attn_tile {
   X(void, to_lanes, (const float *const *rows, int count, int64_t columns, float scale, float *dst, int lanes))                            \
   X(void, from_lanes, (const float *src, int lanes, int count, int64_t columns, float *const *rows))                                       \
   X(void, widen, (const uint16_t *src, heed_type type, int64_t n, float *dst))                                                             \
+  X(float, row_max, (const float *row, int64_t n))                                                                                         \
   X(float, row_exp2, (float *row, int64_t n, float maximum))                                                                               \
   X(void, row_scale, (float *row, int64_t n, float factor))                                                                                \
   X(float, peak, (int64_t rounds))                                                                                                         \

@@ -4,6 +4,9 @@
 /* Four times a large last-level cache a thread would be better still, but a measurement should not need gigabytes. */
 enum { READ_BYTES = 64 << 20 };
 
+/* Rounds of a run that is long beside the start of a thread: about a tenth of a millisecond. */
+enum { SHORT_ROUNDS = 50000 };
+
 struct work {
   const hd_kernels *kernels;
   int64_t rounds;
@@ -44,10 +47,10 @@ heed_status heed_machine_measure(heed_context *context, double seconds, heed_mac
   int threads = HD_MIN(context->threads, HD_MAX_LANES);
   heed_machine result = {.size = out->size};
 
-  work.rounds = 1000;
+  work.rounds = SHORT_ROUNDS;
   double rate = best_rate(context, run_peak, &work, threads, (double)threads * (double)work.rounds * work.kernels->peak_flops, 0);
   // Each run a twentieth of the time: long enough that starting threads does not show.
-  work.rounds = HD_MAX((int64_t)(rate / threads / work.kernels->peak_flops * seconds / 20), 1000);
+  work.rounds = HD_MAX((int64_t)(rate / threads / work.kernels->peak_flops * seconds / 20), SHORT_ROUNDS);
   result.peak_flops =
       best_rate(context, run_peak, &work, threads, (double)threads * (double)work.rounds * work.kernels->peak_flops, seconds / 2);
 

@@ -1,0 +1,41 @@
+/* attention.h: the calls behind the public ones, for keys and values that come from any source. */
+#ifndef HD_ATTENTION_H
+#define HD_ATTENTION_H
+
+#include "problem.h"
+#include "source.h"
+
+/* out [lead...,H,n,dv], q [lead...,H,n,d]; k and v give batch, kv heads, keys and columns. lse may be NULL. Checks everything but overlap. */
+heed_status hd_attention_run(heed_context *context, const heed_attention *a, const heed_view *q, const hd_source *k, const hd_source *v,
+                             const heed_view *out, const heed_view *lse);
+
+/* As heed_attention_weights. */
+heed_status hd_attention_rows(heed_context *context, const heed_attention *a, const heed_view *q, const hd_source *k, int64_t n_heads,
+                              const int64_t *heads, int64_t n_rows, const int64_t *rows, const heed_view *weights);
+
+/* Reads q as a grid and finds the shapes of the call; E_SHAPE where batch, keys or widths disagree. v may be NULL (weights only). The shapes borrow from q. */
+heed_status hd_attention_shapes(heed_context *context, const heed_view *q_view, const hd_source *k, const hd_source *v, hd_grid *q,
+                                hd_shapes *out);
+
+/* A view [lead...,H,n] (the log-sum-exp) as a grid with one column. */
+heed_status hd_row_grid(heed_context *context, const heed_view *view, const char *name, const hd_grid *q, hd_grid *out);
+/* E_SHAPE unless grid is [same lead, same heads, rows, columns]. */
+heed_status hd_grid_expect(heed_context *context, const hd_grid *grid, const heed_view *view, const char *name, const hd_grid *q,
+                           int64_t heads, int64_t rows, int64_t columns);
+
+/* n numbers `step` elements apart as contiguous f32, and back. */
+void hd_to_floats(const hd_kernels *kernels, const char *from, heed_type type, int64_t step, int64_t n, float *to);
+void hd_from_floats(const float *from, int64_t n, char *to, heed_type type, int64_t step);
+
+/* Query rows as lanes: lane i is row row[i] of head head[i], all of one batch entry. */
+typedef struct hd_lanes {
+  int64_t batch;
+  int count;
+  int64_t head[HD_MAX_LANES], row[HD_MAX_LANES];
+} hd_lanes;
+
+/* The rows of `grid` that the lanes name, columns [column, column + columns), as pointers to contiguous f32: into the grid where it is that, else into scratch [count][columns]. */
+void hd_lane_rows(const hd_kernels *kernels, const hd_grid *grid, const hd_lanes *lanes, int64_t column, int64_t columns, float *scratch,
+                  const float **rows);
+
+#endif

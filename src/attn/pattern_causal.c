@@ -1,0 +1,11 @@
+/* pattern_causal.c: key j is visible to the query at position p iff j ≤ p. */
+#include "pattern.h"
+
+static bool active(const hd_problem *problem) { return problem->a.causal; }
+
+static void interval(const hd_problem *problem, int64_t batch, int64_t query, int64_t *begin, int64_t *end) {
+  *begin = 0;
+  *end = query + hd_problem_offset(problem, batch) + 1;
+}
+
+const hd_pattern_kind hd_pattern_causal = {.name = "causal", .active = active, .interval = interval};

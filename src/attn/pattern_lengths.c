@@ -1,0 +1,12 @@
+/* pattern_lengths.c: each batch entry has its own number of keys; what lies beyond is padding. */
+#include "pattern.h"
+
+static bool active(const hd_problem *problem) { return problem->a.key_lengths; }
+
+static void interval(const hd_problem *problem, int64_t batch, int64_t query, int64_t *begin, int64_t *end) {
+  (void)query;
+  *begin = 0;
+  *end = problem->a.key_lengths[batch];
+}
+
+const hd_pattern_kind hd_pattern_lengths = {.name = "lengths", .active = active, .interval = interval};

@@ -1,0 +1,225 @@
+/* problem.c: reading and refusing. Every illegal request ends here, before any output is touched. */
+#include "attention.h"
+#include "pattern.h"
+
+#include <math.h>
+
+/* Positions stay far inside 64 bits, so that i + offset ± window cannot overflow. */
+static const int64_t FAR = (int64_t)1 << 60;
+
+heed_status hd_grid_make(heed_context *context, const heed_view *view, const char *name, hd_grid *out) {
+  char shape[HD_SHAPE_LENGTH];
+  HD_TRY(hd_view_check(context, view, name));
+  HD_REQUIRE(view->ndim >= 2, context, HEED_E_SHAPE, "%s: rank %d of %s, allowed 2 to %d ([n,d], [H,n,d], [B,H,n,d])", name, view->ndim,
+             hd_shape_text(view, shape), HEED_MAX_DIM);
+  int last = view->ndim - 1;
+  *out = (hd_grid){
+      .data = view->data,
+      .type = view->type,
+      .size = (int64_t)heed_type_bytes(view->type),
+      .lead = HD_MAX(view->ndim - 3, 0),
+      .batch = 1,
+      .heads = last >= 2 ? view->dim[last - 2] : 1,
+      .rows = view->dim[last - 1],
+      .columns = view->dim[last],
+      .head_stride = last >= 2 ? view->stride[last - 2] : 0,
+      .row_stride = view->stride[last - 1],
+      .column_stride = view->stride[last],
+  };
+  for (int i = 0; i < out->lead; i++) {
+    out->lead_dim[i] = view->dim[i];
+    out->lead_stride[i] = view->stride[i];
+    HD_REQUIRE(hd_mul(out->batch, view->dim[i], &out->batch), context, HEED_E_OVERFLOW, "%s: the batch of %s overflows", name,
+               hd_shape_text(view, shape));
+  }
+  return HEED_OK;
+}
+
+char *hd_grid_row(const hd_grid *grid, int64_t batch, int64_t head, int64_t row) {
+  int64_t offset = head * grid->head_stride + row * grid->row_stride;
+  for (int i = grid->lead - 1; i >= 0; i--) {
+    offset += batch % grid->lead_dim[i] * grid->lead_stride[i];
+    batch /= grid->lead_dim[i];
+  }
+  return grid->data + offset * grid->size;
+}
+
+int64_t hd_problem_offset(const hd_problem *problem, int64_t batch) {
+  const heed_attention *a = &problem->a;
+  switch (a->align) {
+  case HEED_ALIGN_GIVEN: return a->offsets ? a->offsets[batch] : a->offset;
+  case HEED_ALIGN_END: return (a->key_lengths ? a->key_lengths[batch] : problem->keys) - problem->queries;
+  default: return 0;
+  }
+}
+
+/* A view [n,m], [H,n,m] or [lead...,H,n,m], any dimension 1, as a grid over the whole problem. */
+static heed_status broadcast(const hd_problem *problem, const hd_shapes *shapes, const heed_view *view, const char *name, hd_grid *out) {
+  heed_context *context = problem->context;
+  char shape[HD_SHAPE_LENGTH];
+  int full = shapes->lead + 3;
+  HD_TRY(hd_view_check(context, view, name));
+  HD_REQUIRE(view->ndim >= 2 && view->ndim <= full, context, HEED_E_SHAPE, "%s: rank %d of %s, allowed 2 to %d here", name, view->ndim,
+             hd_shape_text(view, shape), full);
+  int64_t target[HEED_MAX_DIM];
+  for (int i = 0; i < shapes->lead; i++) target[i] = shapes->lead_dim[i];
+  target[full - 3] = shapes->heads;
+  target[full - 2] = shapes->queries;
+  target[full - 1] = shapes->keys;
+  heed_view wide = {.data = view->data, .type = view->type, .ndim = full};
+  for (int i = 0; i < full; i++) {
+    int from = i - (full - view->ndim);
+    bool one = from < 0 || view->dim[from] == 1;
+    wide.dim[i] = target[i];
+    wide.stride[i] = one ? 0 : view->stride[from];
+    HD_REQUIRE(one || view->dim[from] == target[i], context, HEED_E_SHAPE,
+               "%s: %s does not broadcast from the right to heads %lld, queries %lld, keys %lld", name, hd_shape_text(view, shape),
+               (long long)shapes->heads, (long long)shapes->queries, (long long)shapes->keys);
+  }
+  return hd_grid_make(context, &wide, name, out);
+}
+
+/* Where nothing is said of the alignment it must not matter: either no positional pattern, or START and END agree for every batch entry. */
+static heed_status resolve_alignment(hd_problem *problem) {
+  heed_attention *a = &problem->a;
+  heed_context *context = problem->context;
+  HD_REQUIRE(a->align >= HEED_ALIGN_UNSET && a->align <= HEED_ALIGN_GIVEN, context, HEED_E_ARGUMENT, "align: unknown value %d",
+             (int)a->align);
+  HD_REQUIRE(a->align == HEED_ALIGN_GIVEN || (!a->offsets && a->offset == 0), context, HEED_E_ARGUMENT,
+             "an offset is given, but align is not HEED_ALIGN_GIVEN");
+  for (int64_t b = 0; a->align == HEED_ALIGN_GIVEN && b < (a->offsets ? problem->batch : 1); b++) {
+    int64_t offset = a->offsets ? a->offsets[b] : a->offset;
+    HD_REQUIRE(offset > -FAR && offset < FAR, context, HEED_E_ARGUMENT, "offset %lld of batch entry %lld is out of range",
+               (long long)offset, (long long)b);
+  }
+  if (a->align != HEED_ALIGN_UNSET || !(a->causal || a->has_window_left || a->has_window_right)) return HEED_OK;
+  for (int64_t b = 0; b < problem->batch; b++) {
+    int64_t end = (a->key_lengths ? a->key_lengths[b] : problem->keys) - problem->queries;
+    HD_REQUIRE(end == 0, context, HEED_E_ARGUMENT,
+               "align is not set, and with %lld queries and %lld keys (batch entry %lld) START and END differ: say which is meant",
+               (long long)problem->queries, (long long)(end + problem->queries), (long long)b);
+  }
+  a->align = HEED_ALIGN_START;
+  return HEED_OK;
+}
+
+static heed_status check_numbers(hd_problem *problem) {
+  heed_attention *a = &problem->a;
+  heed_context *context = problem->context;
+  if (!a->has_scale) a->scale = problem->d ? 1.0 / sqrt((double)problem->d) : 1.0;
+  problem->scale = a->scale;
+  HD_REQUIRE(isfinite(a->scale), context, HEED_E_ARGUMENT, "scale %g is not finite", a->scale);
+  HD_REQUIRE(a->softcap >= 0, context, HEED_E_ARGUMENT, "softcap %g, allowed 0 (none) and more", a->softcap); // also refuses NaN
+  HD_REQUIRE(!a->has_window_left || a->window_left >= 0, context, HEED_E_ARGUMENT, "window_left %lld, allowed 0 and more",
+             (long long)a->window_left);
+  HD_REQUIRE(!a->has_window_right || a->window_right >= 0, context, HEED_E_ARGUMENT, "window_right %lld, allowed 0 and more",
+             (long long)a->window_right);
+  // Beyond 1e30 the cap is far above any score that f32 holds apart from infinity, and s / cap would lose its bits as a subnormal.
+  problem->softcap_log2 = a->softcap < 1e30 ? (float)(a->softcap * HD_LOG2E) : 0;
+  a->window_left = a->has_window_left ? HD_MIN(a->window_left, FAR) : FAR;
+  a->window_right = a->has_window_right ? HD_MIN(a->window_right, FAR) : FAR;
+  for (int64_t b = 0; a->key_lengths && b < problem->batch; b++)
+    HD_REQUIRE(a->key_lengths[b] >= 0 && a->key_lengths[b] <= problem->keys, context, HEED_E_ARGUMENT,
+               "key length %lld of batch entry %lld, allowed 0 to %lld", (long long)a->key_lengths[b], (long long)b,
+               (long long)problem->keys);
+  return HEED_OK;
+}
+
+heed_status hd_description_read(heed_context *context, const heed_attention *a, heed_attention *out) {
+  *out = (heed_attention){.size = sizeof *out};
+  if (!a) return HEED_OK;
+  HD_REQUIRE(a->size >= sizeof a->size, context, HEED_E_ARGUMENT, "heed_attention: size is not set");
+  memcpy(out, a, HD_MIN(a->size, sizeof *out));
+  return HEED_OK;
+}
+
+heed_status hd_problem_make(heed_context *context, const heed_attention *a, const hd_shapes *shapes, hd_problem *out) {
+  *out = (hd_problem){
+      .context = context,
+      .kernels = hd_kernels_of(context),
+      .batch = 1,
+      .heads = shapes->heads,
+      .kv_heads = shapes->kv_heads,
+      .queries = shapes->queries,
+      .keys = shapes->keys,
+      .d = shapes->d,
+      .dv = shapes->dv,
+  };
+  HD_TRY(hd_description_read(context, a, &out->a));
+  for (int i = 0; i < shapes->lead; i++) out->batch *= shapes->lead_dim[i];
+  if (out->heads == 0) {
+    out->group = 1;
+  } else {
+    HD_REQUIRE(out->kv_heads > 0 && out->heads % out->kv_heads == 0, context, HEED_E_SHAPE,
+               "%lld query heads are not a multiple of %lld key/value heads", (long long)out->heads, (long long)out->kv_heads);
+    out->group = out->heads / out->kv_heads;
+  }
+  HD_REQUIRE(out->queries < FAR && out->keys < FAR, context, HEED_E_OVERFLOW, "too many queries or keys");
+  HD_TRY(check_numbers(out));
+  HD_TRY(resolve_alignment(out));
+  if (out->a.attend) {
+    HD_TRY(broadcast(out, shapes, out->a.attend, "attend", &out->attend));
+    HD_REQUIRE(out->attend.type == HEED_BOOL || out->attend.type == HEED_U8, context, HEED_E_TYPE,
+               "attend is %s, allowed bool and u8 (a float mask that is added to the scores is `bias`)", heed_type_name(out->attend.type));
+  }
+  if (out->a.bias) {
+    HD_TRY(broadcast(out, shapes, out->a.bias, "bias", &out->bias));
+    heed_type type = out->bias.type;
+    HD_REQUIRE(type == HEED_F32 || type == HEED_F64 || type == HEED_F16 || type == HEED_BF16, context, HEED_E_TYPE,
+               "bias is %s, allowed f32, f64, f16 and bf16 (a boolean mask is `attend`)", heed_type_name(type));
+  }
+  hd_patterns_choose(out);
+  return HEED_OK;
+}
+
+heed_status hd_row_grid(heed_context *context, const heed_view *view, const char *name, const hd_grid *q, hd_grid *out) {
+  char shape[HD_SHAPE_LENGTH];
+  HD_TRY(hd_view_check(context, view, name));
+  HD_REQUIRE(view->ndim < HEED_MAX_DIM, context, HEED_E_SHAPE, "%s: rank %d, allowed 1 to %d", name, view->ndim, HEED_MAX_DIM - 1);
+  heed_view wide = *view;
+  wide.ndim = view->ndim + 1;
+  wide.dim[view->ndim] = 1;
+  wide.stride[view->ndim] = 1;
+  HD_TRY(hd_grid_make(context, &wide, name, out));
+  HD_REQUIRE(out->batch == q->batch && out->heads == q->heads && out->rows == q->rows, context, HEED_E_SHAPE,
+             "%s: %s, expected batch %lld, heads %lld, queries %lld", name, hd_shape_text(view, shape), (long long)q->batch,
+             (long long)q->heads, (long long)q->rows);
+  return HEED_OK;
+}
+
+heed_status hd_grid_expect(heed_context *context, const hd_grid *grid, const heed_view *view, const char *name, const hd_grid *q,
+                           int64_t heads, int64_t rows, int64_t columns) {
+  char shape[HD_SHAPE_LENGTH];
+  HD_REQUIRE(grid->batch == q->batch && grid->heads == heads && grid->rows == rows && grid->columns == columns, context, HEED_E_SHAPE,
+             "%s: %s, expected batch %lld, heads %lld, rows %lld, columns %lld", name, hd_shape_text(view, shape), (long long)q->batch,
+             (long long)heads, (long long)rows, (long long)columns);
+  return HEED_OK;
+}
+
+heed_status hd_attention_shapes(heed_context *context, const heed_view *q_view, const hd_source *k, const hd_source *v, hd_grid *q,
+                                hd_shapes *out) {
+  HD_TRY(hd_grid_make(context, q_view, "q", q));
+  HD_REQUIRE(k->batch == q->batch, context, HEED_E_SHAPE, "k has batch %lld, q has %lld", (long long)k->batch, (long long)q->batch);
+  HD_REQUIRE(k->columns == q->columns, context, HEED_E_SHAPE, "k has width %lld, q has %lld", (long long)k->columns, (long long)q->columns);
+  if (v)
+    HD_REQUIRE(v->batch == k->batch && v->heads == k->heads && v->keys == k->keys, context, HEED_E_SHAPE,
+               "v has batch %lld, heads %lld, keys %lld; k has %lld, %lld, %lld", (long long)v->batch, (long long)v->heads,
+               (long long)v->keys, (long long)k->batch, (long long)k->heads, (long long)k->keys);
+  *out = (hd_shapes){
+      .lead = q->lead,
+      .lead_dim = q->lead_dim,
+      .heads = q->heads,
+      .kv_heads = k->heads,
+      .queries = q->rows,
+      .keys = k->keys,
+      .d = q->columns,
+      .dv = v ? v->columns : 0,
+  };
+  return HEED_OK;
+}
+
+heed_status hd_storable(heed_context *context, const hd_grid *grid, const char *name) {
+  HD_REQUIRE(grid->type == HEED_F32 || grid->type == HEED_F16 || grid->type == HEED_BF16, context, HEED_E_TYPE,
+             "%s is %s, allowed f32, f16 and bf16", name, heed_type_name(grid->type));
+  return HEED_OK;
+}

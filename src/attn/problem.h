@@ -1,0 +1,64 @@
+/* problem.h: one attention call, understood: views brought to [batch, head, row, column], defaults filled in, everything checked, patterns chosen.
+ *
+ * Forward, weights, plan and reference all read this and never the caller's description. */
+#ifndef HD_PROBLEM_H
+#define HD_PROBLEM_H
+
+#include "../base/base.h"
+#include "../kern/kernels.h"
+
+/* A view [lead..., heads, rows, columns] with up to three leading dimensions counted as one batch. Strides in elements. */
+typedef struct hd_grid {
+  char *data; /* NULL: absent */
+  heed_type type;
+  int64_t size; /* bytes of an element */
+  int lead;
+  int64_t lead_dim[HEED_MAX_DIM], lead_stride[HEED_MAX_DIM];
+  int64_t batch, heads, rows, columns;
+  int64_t head_stride, row_stride, column_stride;
+} hd_grid;
+
+/* Address of row `row` of a head. */
+char *hd_grid_row(const hd_grid *grid, int64_t batch, int64_t head, int64_t row);
+
+/* Queries [q0, q1) × keys [k0, k1) of one batch entry and query head. */
+typedef struct hd_rect {
+  int64_t batch, head, q0, q1, k0, k1;
+} hd_rect;
+
+typedef enum hd_cover { HD_EMPTY, HD_PARTIAL, HD_FULL } hd_cover;
+
+struct hd_pattern_kind;
+typedef struct hd_problem {
+  heed_context *context;
+  const hd_kernels *kernels;
+  heed_attention a; /* align is START, END or GIVEN where it matters */
+  int64_t batch, heads, kv_heads, group, queries, keys, d, dv;
+  double scale;
+  float softcap_log2;   /* in units of log2 e; 0: none */
+  hd_grid attend, bias; /* dimensions of 1 have stride 0 */
+  const struct hd_pattern_kind *pattern[8];
+  int patterns;
+} hd_problem;
+
+/* Position of query 0 of a batch entry among the keys (contract 7). */
+int64_t hd_problem_offset(const hd_problem *problem, int64_t batch);
+
+/* What a pattern is asked to fit: the shapes of the call, already known to agree. */
+typedef struct hd_shapes {
+  int lead; /* leading dimensions before the head */
+  const int64_t *lead_dim;
+  int64_t heads, kv_heads, queries, keys, d, dv;
+} hd_shapes;
+heed_status hd_problem_make(heed_context *context, const heed_attention *a, const hd_shapes *shapes, hd_problem *out);
+
+/* The caller's description, however old its header, as the current struct; all defaults for NULL. */
+heed_status hd_description_read(heed_context *context, const heed_attention *a, heed_attention *out);
+
+/* E_TYPE unless f32, f16 or bf16. */
+heed_status hd_storable(heed_context *context, const hd_grid *grid, const char *name);
+
+/* Reads a view of rank 2 to 6 as a grid. */
+heed_status hd_grid_make(heed_context *context, const heed_view *view, const char *name, hd_grid *out);
+
+#endif

@@ -1,0 +1,86 @@
+/* source.c: keys and values from views and from cache pages. */
+#include "attention.h"
+
+void hd_to_floats(const hd_kernels *kernels, const char *from, heed_type type, int64_t step, int64_t n, float *to) {
+  int64_t size = (int64_t)heed_type_bytes(type);
+  if (step == 1 && type == HEED_F32) {
+    memcpy(to, from, (size_t)(n * size));
+  } else if (step == 1 && (type == HEED_F16 || type == HEED_BF16)) {
+    kernels->widen((const uint16_t *)from, type, n, to);
+  } else {
+    for (int64_t i = 0; i < n; i++) to[i] = (float)hd_element(from + i * step * size, type);
+  }
+}
+
+void hd_from_floats(const float *from, int64_t n, char *to, heed_type type, int64_t step) {
+  int64_t size = (int64_t)heed_type_bytes(type);
+  for (int64_t i = 0; i < n; i++) hd_element_store(to + i * step * size, type, from[i]);
+}
+
+void hd_lane_rows(const hd_kernels *kernels, const hd_grid *grid, const hd_lanes *lanes, int64_t column, int64_t columns, float *scratch,
+                  const float **rows) {
+  for (int i = 0; i < lanes->count; i++) {
+    const char *row = hd_grid_row(grid, lanes->batch, lanes->head[i], lanes->row[i]) + column * grid->column_stride * grid->size;
+    if (grid->type == HEED_F32 && grid->column_stride == 1) {
+      rows[i] = (const float *)row;
+    } else {
+      hd_to_floats(kernels, row, grid->type, grid->column_stride, columns, scratch + i * columns);
+      rows[i] = scratch + i * columns;
+    }
+  }
+}
+
+static const float *copy_rows(const hd_source *source, const char *from, heed_type type, int64_t row_stride, int64_t column_stride,
+                              int keys, float *scratch, int64_t *stride) {
+  *stride = source->columns;
+  for (int i = 0; i < keys; i++)
+    hd_to_floats(source->kernels, from + i * row_stride * (int64_t)heed_type_bytes(type), type, column_stride, source->columns,
+                 scratch + i * source->columns);
+  return scratch;
+}
+
+static const float *view_rows(const hd_source *source, int64_t batch, int64_t head, int64_t key, int keys, float *scratch,
+                              int64_t *stride) {
+  const hd_grid *grid = &source->grid;
+  const char *row = hd_grid_row(grid, batch, head, key);
+  if (grid->type == HEED_F32 && (grid->column_stride == 1 || grid->columns == 1)) {
+    *stride = grid->row_stride;
+    return (const float *)row;
+  }
+  return copy_rows(source, row, grid->type, grid->row_stride, grid->column_stride, keys, scratch, stride);
+}
+
+static const float *page_rows(const hd_source *source, int64_t batch, int64_t head, int64_t key, int keys, float *scratch,
+                              int64_t *stride) {
+  const char *page = source->page[batch * source->pages + key / source->page_keys];
+  const char *row =
+      page + (head * source->head_stride + key % source->page_keys * source->row_stride) * (int64_t)heed_type_bytes(source->type);
+  if (source->type == HEED_F32) {
+    *stride = source->row_stride;
+    return (const float *)row;
+  }
+  return copy_rows(source, row, source->type, source->row_stride, 1, keys, scratch, stride);
+}
+
+heed_status hd_source_of_view(heed_context *context, const heed_view *view, const char *name, hd_source *out) {
+  *out = (hd_source){.rows = view_rows, .kernels = hd_kernels_of(context)};
+  HD_TRY(hd_grid_make(context, view, name, &out->grid));
+  HD_TRY(hd_storable(context, &out->grid, name));
+  out->batch = out->grid.batch;
+  out->heads = out->grid.heads;
+  out->keys = out->grid.rows;
+  out->columns = out->grid.columns;
+  return HEED_OK;
+}
+
+heed_status hd_source_of_pages(heed_context *context, hd_source *source) {
+  HD_REQUIRE(source->page_keys > 0 && source->page_keys % HD_KEY_TILE == 0, context, HEED_E_ARGUMENT,
+             "pages of %lld keys, allowed multiples of %d", (long long)source->page_keys, HD_KEY_TILE);
+  HD_REQUIRE(source->type == HEED_F32 || source->type == HEED_F16 || source->type == HEED_BF16, context, HEED_E_TYPE,
+             "pages are %s, allowed f32, f16 and bf16", heed_type_name(source->type));
+  HD_REQUIRE(hd_ceil_div(source->keys, source->page_keys) <= source->pages, context, HEED_E_ARGUMENT,
+             "%lld keys do not fit in %lld pages of %lld", (long long)source->keys, (long long)source->pages, (long long)source->page_keys);
+  source->rows = page_rows;
+  source->kernels = hd_kernels_of(context);
+  return HEED_OK;
+}

@@ -1,0 +1,184 @@
+/* weights.c: exact rows of the matrix of weights, for whoever wants to look. Scores go straight into the caller's rows, then each row is normalised by its own maximum and sum;
+ * nothing larger than a tile is held besides. */
+#include "attention.h"
+#include "pattern.h"
+
+#include <math.h>
+
+struct job {
+  const hd_problem *problem;
+  hd_grid q, weights;
+  const hd_source *k;
+  int64_t n_heads, n_rows, groups; /* groups of block_lanes rows */
+  const int64_t *heads, *rows;
+  float *scratch; /* [threads][scratch_floats] */
+  int64_t scratch_floats;
+};
+
+/* A row whose sum is NaN saw a score that was: what it sees is NaN, and what it does not see stays 0. */
+static void fill_undefined(const hd_problem *problem, int64_t batch, int64_t head, int64_t query, float *row) {
+  for (int64_t k0 = 0; k0 < problem->keys; k0 += HD_KEY_TILE) {
+    int64_t k1 = HD_MIN(k0 + HD_KEY_TILE, problem->keys);
+    uint64_t visible[HD_KEY_TILE] = {0};
+    hd_rect rect = {batch, head, query, query + 1, k0, k1};
+    hd_visible_bits(problem, &rect, visible);
+    for (int64_t key = k0; key < k1; key++) row[key] = visible[key - k0] & 1 ? NAN : 0;
+  }
+}
+
+/* Neighbouring rows are asked for their bits at once, scattered ones one by one. */
+static hd_cover lanes_visible(const hd_problem *problem, const hd_lanes *lanes, int64_t k0, int64_t k1, uint64_t visible[HD_KEY_TILE]) {
+  bool any = false, all = true, neighbours = true;
+  for (int lane = 1; lane < lanes->count; lane++) neighbours &= lanes->row[lane] == lanes->row[lane - 1] + 1;
+  if (neighbours) {
+    hd_rect rect = {lanes->batch, lanes->head[0], lanes->row[0], lanes->row[0] + lanes->count, k0, k1};
+    return hd_visible_bits(problem, &rect, visible);
+  }
+  memset(visible, 0, HD_KEY_TILE * sizeof *visible);
+  for (int lane = 0; lane < lanes->count; lane++) {
+    uint64_t bits[HD_KEY_TILE];
+    hd_rect rect = {lanes->batch, lanes->head[lane], lanes->row[lane], lanes->row[lane] + 1, k0, k1};
+    hd_cover cover = hd_visible_bits(problem, &rect, bits);
+    any |= cover != HD_EMPTY;
+    all &= cover == HD_FULL;
+    for (int key = 0; cover != HD_EMPTY && key < k1 - k0; key++) visible[key] |= bits[key] << lane;
+  }
+  return !any ? HD_EMPTY : all ? HD_FULL : HD_PARTIAL;
+}
+
+/* Scores of all keys into rows, −inf where hidden; returns which lanes saw any. */
+static uint64_t score_rows(const struct job *job, const hd_lanes *lanes, float *scratch, float *const *rows) {
+  const hd_problem *problem = job->problem;
+  const hd_kernels *kernels = problem->kernels;
+  int width = (int)hd_ceil_div(lanes->count, kernels->vector) * kernels->vector;
+  float *queries = scratch, *scores = queries + problem->d * width, *bias = scores + HD_KEY_TILE * width,
+        *copies = bias + HD_KEY_TILE * width;
+  float *keys = copies + HD_MAX(problem->d, HD_KEY_TILE) * width;
+  const uint64_t used = ~(uint64_t)0 >> (64 - lanes->count);
+  const float *sources[HD_MAX_LANES];
+  float *targets[HD_MAX_LANES];
+  uint64_t visible[HD_KEY_TILE], seen = 0;
+
+  hd_attn_block block = {.d = problem->d, .lanes = width, .used = used, .q = queries};
+  hd_lane_rows(kernels, &job->q, lanes, 0, problem->d, copies, sources);
+  kernels->to_lanes(sources, lanes->count, problem->d, (float)(problem->scale * HD_LOG2E), queries, width);
+  for (int64_t k0 = 0; k0 < problem->keys; k0 += HD_KEY_TILE) {
+    int64_t k1 = HD_MIN(k0 + HD_KEY_TILE, problem->keys);
+    hd_cover cover = lanes_visible(problem, lanes, k0, k1, visible);
+    hd_attn_tile tile = {
+        .keys = (int)(k1 - k0), .visible = cover == HD_FULL ? NULL : visible, .softcap = problem->softcap_log2, .scores = scores};
+    for (int lane = 0; lane < lanes->count; lane++) targets[lane] = rows[lane] + k0;
+    if (cover == HD_EMPTY) {
+      for (int lane = 0; lane < lanes->count; lane++)
+        for (int key = 0; key < tile.keys; key++) targets[lane][key] = -INFINITY;
+      continue;
+    }
+    if (problem->a.bias) {
+      hd_lane_rows(kernels, &problem->bias, lanes, k0, k1 - k0, copies, sources);
+      kernels->to_lanes(sources, lanes->count, k1 - k0, 1.0f, bias, width);
+      tile.bias = bias;
+      tile.bias_stride = width;
+    }
+    tile.k = job->k->rows(job->k, lanes->batch, lanes->head[0] / problem->group, k0, tile.keys, keys, &tile.k_stride);
+    kernels->attn_scores(&block, &tile);
+    kernels->from_lanes(scores, width, lanes->count, k1 - k0, targets);
+    if (cover == HD_FULL) seen = used;
+    for (int key = 0; cover == HD_PARTIAL && key < tile.keys; key++) seen |= visible[key];
+  }
+  return seen;
+}
+
+static void normalise(const struct job *job, const hd_lanes *lanes, int lane, bool seen, float *row) {
+  const hd_problem *problem = job->problem;
+  if (!seen) {
+    memset(row, 0, (size_t)problem->keys * sizeof *row);
+    return;
+  }
+  float top = problem->kernels->row_max(row, problem->keys);
+  float sum = problem->kernels->row_exp2(row, problem->keys, top == -INFINITY ? 0 : top);
+  if (sum > 0) {
+    problem->kernels->row_scale(row, problem->keys, 1.0f / sum);
+  } else {
+    fill_undefined(problem, lanes->batch, lanes->head[lane], lanes->row[lane], row);
+  }
+}
+
+static void run_item(void *argument, int64_t i, int worker) {
+  const struct job *job = argument;
+  const hd_problem *problem = job->problem;
+  int64_t group = i % job->groups, head = i / job->groups % job->n_heads;
+  int64_t first = group * problem->kernels->block_lanes;
+  hd_lanes lanes = {.batch = i / job->groups / job->n_heads, .count = (int)HD_MIN(problem->kernels->block_lanes, job->n_rows - first)};
+  float *scratch = job->scratch + worker * job->scratch_floats, *rows[HD_MAX_LANES];
+  float *copies = scratch + job->scratch_floats - problem->kernels->block_lanes * problem->keys; // only there where it is needed
+  bool direct = job->weights.column_stride == 1;
+  for (int lane = 0; lane < lanes.count; lane++) {
+    lanes.head[lane] = job->heads ? job->heads[head] : head;
+    lanes.row[lane] = job->rows ? job->rows[first + lane] : first + lane;
+    rows[lane] = direct ? (float *)hd_grid_row(&job->weights, lanes.batch, head, first + lane) : copies + lane * problem->keys;
+  }
+  uint64_t seen = score_rows(job, &lanes, scratch, rows);
+  for (int lane = 0; lane < lanes.count; lane++) {
+    normalise(job, &lanes, lane, seen >> lane & 1, rows[lane]);
+    if (!direct)
+      hd_from_floats(rows[lane], problem->keys, hd_grid_row(&job->weights, lanes.batch, head, first + lane), HEED_F32,
+                     job->weights.column_stride);
+  }
+}
+
+static heed_status check_indices(heed_context *context, const char *what, const int64_t *index, int64_t count, int64_t limit) {
+  HD_REQUIRE(count >= 0 && (index || count == limit), context, HEED_E_ARGUMENT, "%lld %s asked for without naming them, there are %lld",
+             (long long)count, what, (long long)limit);
+  for (int64_t i = 0; index && i < count; i++)
+    HD_REQUIRE(index[i] >= 0 && index[i] < limit, context, HEED_E_ARGUMENT, "%s %lld asked for, there are %lld", what, (long long)index[i],
+               (long long)limit);
+  return HEED_OK;
+}
+
+/* Floats a worker needs; false where that overflows. */
+static bool scratch_size(const struct job *job, int64_t *floats) {
+  const hd_problem *problem = job->problem;
+  int64_t lanes = problem->kernels->block_lanes, rows, copies = 0;
+  // queries and copies of rows, scores, bias; keys that need a copy
+  if (!hd_add(problem->d, HD_MAX(problem->d, HD_KEY_TILE), &rows) || !hd_add(rows, 2 * HD_KEY_TILE, &rows) || !hd_mul(rows, lanes, &rows))
+    return false;
+  if (!hd_mul(problem->d, HD_KEY_TILE, floats) || !hd_add(*floats, rows, floats)) return false;
+  if (job->weights.column_stride != 1 && !hd_mul(lanes, problem->keys, &copies)) return false;
+  return hd_add(*floats, copies, floats);
+}
+
+heed_status hd_attention_rows(heed_context *context, const heed_attention *a, const heed_view *q, const hd_source *k, int64_t n_heads,
+                              const int64_t *heads, int64_t n_rows, const int64_t *rows, const heed_view *weights) {
+  hd_problem problem;
+  hd_shapes shapes;
+  struct job job = {.problem = &problem, .k = k, .n_heads = n_heads, .n_rows = n_rows, .heads = heads, .rows = rows};
+  HD_TRY(hd_attention_shapes(context, q, k, NULL, &job.q, &shapes));
+  HD_TRY(hd_problem_make(context, a, &shapes, &problem));
+  HD_TRY(hd_storable(context, &job.q, "q"));
+  HD_TRY(check_indices(context, "heads", heads, n_heads, problem.heads));
+  HD_TRY(check_indices(context, "rows", rows, n_rows, problem.queries));
+  HD_TRY(hd_grid_make(context, weights, "weights", &job.weights));
+  HD_TRY(hd_grid_expect(context, &job.weights, weights, "weights", &job.q, n_heads, n_rows, problem.keys));
+  HD_REQUIRE(job.weights.type == HEED_F32, context, HEED_E_TYPE, "weights is %s, allowed f32", heed_type_name(job.weights.type));
+  if (problem.batch == 0 || n_heads == 0 || n_rows == 0 || problem.keys == 0) return HEED_OK;
+
+  int64_t room;
+  HD_REQUIRE(scratch_size(&job, &job.scratch_floats) && hd_mul(job.scratch_floats, context->threads, &room), context, HEED_E_OVERFLOW,
+             "head width %lld is too large", (long long)problem.d);
+  HD_TRY(hd_allocate(context, "attention weights", room, sizeof *job.scratch, &job.scratch));
+  job.groups = hd_ceil_div(n_rows, problem.kernels->block_lanes);
+  hd_parallel(context, problem.batch * n_heads * job.groups, run_item, &job);
+  hd_release(context, job.scratch, room, sizeof *job.scratch);
+  return HEED_OK;
+}
+
+heed_status heed_attention_weights(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k, int64_t n_heads,
+                                   const int64_t *heads, int64_t n_rows, const int64_t *rows, const heed_view *weights) {
+  if (!context) return HEED_E_ARGUMENT;
+  hd_source keys;
+  HD_TRY(hd_view_check(context, q, "q"));
+  HD_TRY(hd_source_of_view(context, k, "k", &keys));
+  HD_TRY(hd_view_check(context, weights, "weights"));
+  HD_REQUIRE(!hd_views_overlap(weights, q) && !hd_views_overlap(weights, k), context, HEED_E_OVERLAP, "weights overlaps an input");
+  return hd_attention_rows(context, a, q, &keys, n_heads, heads, n_rows, rows, weights);
+}
