@@ -3,4 +3,17 @@
 add_test(NAME check_layers COMMAND ${CMAKE_SOURCE_DIR}/tools/check-layers)
 add_test(NAME check_layers_finds COMMAND ${CMAKE_SOURCE_DIR}/tests/promises/layers.py ${CMAKE_SOURCE_DIR})
 add_test(NAME check_format COMMAND ${CMAKE_SOURCE_DIR}/tools/check-format)
-add_test(NAME headers COMMAND ${CMAKE_SOURCE_DIR}/tests/promises/headers ${CMAKE_SOURCE_DIR})
+
+add_executable(promise_core tests/promises/core.c)
+target_link_libraries(promise_core PRIVATE heed_core)
+set_target_properties(promise_core PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+add_executable(example_attend examples/attend.c)
+target_link_libraries(example_attend PRIVATE heed_shared)
+set_target_properties(example_attend PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+
+set(promises ${CMAKE_SOURCE_DIR}/tests/promises)
+add_test(NAME example_attend COMMAND example_attend)
+add_test(NAME one_line_build COMMAND ${promises}/one_line_build ${CMAKE_SOURCE_DIR} $<TARGET_FILE:promise_core>)
+add_test(NAME headers COMMAND ${promises}/headers ${CMAKE_SOURCE_DIR})
+add_test(NAME install COMMAND ${promises}/install ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR} ${CMAKE_COMMAND})
+add_test(NAME readme COMMAND ${promises}/readme ${CMAKE_SOURCE_DIR})
