@@ -24,6 +24,8 @@ typedef struct heed_record {
   const float *weights;                       /* [layers, heads, queries, keys] */
   bool causal;                                /* key j is live for query i iff j ≤ i + keys − queries */
   const int64_t *window;                      /* [layers] keys seen back from the query, itself included; 0: all. NULL: all layers 0 */
+  bool has_query;                             /* the page opens with this row chosen; otherwise with none */
+  int64_t query;                              /* a row, in [0, queries) */
 } heed_record;
 
 /* Where output goes. write returns false when it fails (the call then returns HEED_E_WRITE). */
