@@ -5,7 +5,6 @@
 #include "font.h"
 
 #include <png.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <utf8proc.h>
 
@@ -214,19 +213,18 @@ static heed_status compose(plate *p, hd_arena *arena) {
 
 /* ---- libpng -------------------------------------------------------------------------------------------------------------- */
 
-/* What libpng and its callbacks need; the jump leads back to encode. The pointers live here because a local would be lost to the jump. */
+/* What libpng and its callbacks need. libpng leaves a failing call by a jump back to encode; the pointers live here because a local would be lost to it. */
 typedef struct encoder {
   hd_out out;
   heed_status status;
   png_structp png;
   png_infop info;
-  jmp_buf back;
 } encoder;
 
 static void on_error(png_structp png, png_const_charp message) {
   encoder *e = png_get_error_ptr(png);
   if (e->status == HEED_OK) e->status = hd_fail(e->out.context, HEED_E_MEMORY, "png: %s", message);
-  longjmp(e->back, 1);
+  png_longjmp(png, 1);
 }
 
 static void on_warning(png_structp png, png_const_charp message) {
@@ -239,7 +237,7 @@ static void on_write(png_structp png, png_bytep data, size_t bytes) {
   hd_out_bytes(&e->out, data, (int64_t)bytes);
   if (e->out.status == HEED_OK) return;
   e->status = e->out.status;
-  longjmp(e->back, 1);
+  png_longjmp(png, 1);
 }
 
 static void on_flush(png_structp png) { (void)png; }
@@ -262,12 +260,10 @@ static void encode_rows(encoder *e, const plate *p) {
 }
 
 static heed_status encode(const plate *p, encoder *e) {
-  if (!setjmp(e->back)) {
-    e->png = png_create_write_struct_2(PNG_LIBPNG_VER_STRING, e, on_error, on_warning, p->context, on_allocate, on_release);
-    e->info = e->png ? png_create_info_struct(e->png) : NULL;
-    if (e->info) encode_rows(e, p);
-    else e->status = hd_fail(p->context, HEED_E_MEMORY, "png: out of memory");
-  }
+  e->png = png_create_write_struct_2(PNG_LIBPNG_VER_STRING, e, on_error, on_warning, p->context, on_allocate, on_release);
+  e->info = e->png ? png_create_info_struct(e->png) : NULL;
+  if (!e->info) e->status = hd_fail(p->context, HEED_E_MEMORY, "png: out of memory");
+  else if (!setjmp(png_jmpbuf(e->png))) encode_rows(e, p);
   png_destroy_write_struct(&e->png, &e->info);
   return e->status == HEED_OK ? hd_out_end(&e->out) : e->status;
 }
