@@ -22,7 +22,25 @@ static struct {
 
 /* ---- start --------------------------------------------------------------------------------------------------------------- */
 
-void console_start(void) {
+static char typed[4096];
+
+/* Appends a word to the command line, in single quotes where the shell would not take it as it is. */
+static void type_word(const char *word, size_t *used) {
+  bool plain = word[0] && strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%") == strlen(word);
+  if (*used + 4 * strlen(word) + 4 > sizeof typed) return; // what does not fit is left out whole
+  if (*used) typed[(*used)++] = ' ';
+  if (!plain) typed[(*used)++] = '\'';
+  for (; *word; word++) *used += (size_t)sprintf(typed + *used, *word == '\'' ? "'\\''" : "%c", *word);
+  if (!plain) typed[(*used)++] = '\'';
+  typed[*used] = 0;
+}
+
+const char *command_line(void) { return typed; }
+
+void console_start(int count, char **words) {
+  size_t used = 0;
+  type_word("heed", &used);
+  for (int i = 1; i < count; i++) type_word(words[i], &used);
   // A closed standard stream would give its number to the next file that is opened, and messages would land in that file.
   for (int fd = 0; fd <= 2; fd++)
     if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY) < 0) _exit(EXIT_FAILED);

@@ -12,8 +12,10 @@
 
 #include <stdio.h>
 
-/* Once, before anything else: the process's signals and standard streams. */
-void console_start(void);
+/* Once, before anything else: the process's signals and standard streams. words is argv. */
+void console_start(int count, char **words);
+/* The command line as one would type it again; static. */
+const char *command_line(void);
 /* Once the options are known. */
 void console_configure(const common_values *common);
 

@@ -32,12 +32,15 @@ static int find_command(int count, char **words, const command **found) {
     group = words[0];
   }
   *found = NULL;
+  char first_words[NAMES_MAX][32];
   int known = 0;
   for (int i = 0; i < command_count; i++) {
     const char *name = commands[i]->name, *space = strchr(name, ' ');
-    if (group ? space && strncmp(name, group, strlen(group)) == 0 : !space) names[known++] = group ? space + 1 : name;
+    if (group && !(space && strncmp(name, group, (size_t)(space - name)) == 0)) continue;
+    snprintf(first_words[known], sizeof first_words[known], "%.*s", (int)strcspn(name, " "), name);
+    names[known] = group ? space + 1 : first_words[known];
+    known++;
   }
-  if (!group) names[known++] = "bench"; // a group is a name too
   const char *word = group ? (count > 1 ? words[1] : "") : words[0], *near = closest_name(word, known, names);
   if (group && !word[0]) usage_error("%s: what to %s is missing (%s or %s)", group, group, names[0], names[1]);
   else if (near) usage_error("%s: unknown command (did you mean %s%s%s?)", word, group ? group : "", group ? " " : "", near);
@@ -61,7 +64,7 @@ static int run_command(int count, char **words) {
 
 int main(int count, char **words) {
   int code;
-  console_start();
+  console_start(count, words);
   if (count < 2) {
     code = usage_error("no command given (`heed --help` lists them)");
   } else if (strcmp(words[1], "--help") == 0 || strcmp(words[1], "-h") == 0) {
