@@ -1,0 +1,22 @@
+/* load_json.h: what the two halves of the tokenizer.json reader share: load_json.c reads vocabulary and merges, json_steps.c the steps around them. */
+#ifndef HD_LOAD_JSON_H
+#define HD_LOAD_JSON_H
+
+#include "tokenizer.h"
+#include "../io/json.h"
+
+typedef struct hd_json_source {
+  heed_context *context;
+  const char *file;
+  hd_json_place top, model; /* the document, and its "model" */
+  hd_token *tokens;         /* [token_count] */
+  int64_t token_count;
+  const json_t *merges;
+  hd_pre_tokenizer pre_tokenizer;
+  bool has_template; /* the file says itself what goes around a text */
+} hd_json_source;
+
+/* normalizer, pre_tokenizer, decoder and post_processor → spec->settings and spec->pre_tokenizer. What heed does not know is HEED_E_UNSUPPORTED and named. */
+heed_status hd_json_steps(hd_json_source *source, hd_tokenizer_spec *spec);
+
+#endif

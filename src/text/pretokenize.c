@@ -1,0 +1,265 @@
+/* pretokenize.c: cutting text with PCRE2, within bounds.
+ *
+ * PCRE2 counts match steps but does not tell how many a match took, so a match is tried with a small limit first and, where that is not enough, again with ten times as
+ * much, charged to the session's budget. Ordinary text never gets there; a pattern that backtracks without end exhausts the budget and is an error, not a hang. */
+#include "pretokenize.h"
+#include "utf8.h"
+#include "../io/json.h"
+
+#include <stdio.h>
+
+/* ---- the patterns that models use ----------------------------------------------------------------------------------------- */
+
+/* White space is spelled out: PCRE2's \s also has U+180E, which is no white space since Unicode 6.3, and the libraries that models are trained with follow Unicode. */
+#define SPACE "\\t-\\r\\x20\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
+
+const char hd_pattern_gpt2[] =
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" SPACE "\\p{L}\\p{N}]+|[" SPACE "]+(?![^" SPACE "])|[" SPACE "]+";
+
+const char hd_pattern_digit[] = "\\p{N}", hd_pattern_digits[] = "\\p{N}+";
+
+#define AFTER_GPT2(digits)                                                                                                                 \
+  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^" SPACE "\\p{L}\\p{N}]+[\\r\\n]*|[" SPACE                     \
+  "]*[\\r\\n]+|[" SPACE "]+(?![^" SPACE "])|[" SPACE "]+"
+static const char pattern_llama3[] = AFTER_GPT2("\\p{N}{1,3}");
+static const char pattern_qwen2[] = AFTER_GPT2("\\p{N}");
+
+static const hd_pre_tokenizer gpt2 = {.name = "gpt2", .count = 1, .pattern = {hd_pattern_gpt2}};
+static const hd_pre_tokenizer smollm = {.name = "smollm", .count = 2, .pattern = {hd_pattern_digit, hd_pattern_gpt2}};
+static const hd_pre_tokenizer llama3 = {.name = "llama3", .count = 1, .pattern = {pattern_llama3}};
+static const hd_pre_tokenizer qwen2 = {.name = "qwen2", .count = 1, .pattern = {pattern_qwen2}};
+
+/* The names in tokenizer.ggml.pre that mean the same cuts. */
+static const struct {
+  const char *name;
+  const hd_pre_tokenizer *pre_tokenizer;
+} names[] = {
+    {"gpt-2", &gpt2},       {"gpt2", &gpt2},        {"phi-2", &gpt2},
+    {"olmo", &gpt2},        {"mpt", &gpt2},         {"jais", &gpt2},
+    {"smollm", &smollm},    {"refact", &smollm},    {"starcoder", &smollm},
+    {"command-r", &smollm}, {"codeshell", &smollm}, {"llama-bpe", &llama3},
+    {"llama3", &llama3},    {"llama-v3", &llama3},  {"qwen2", &qwen2},
+    {"stablelm2", &qwen2},  {"hunyuan", &qwen2},    {"deepseek-r1-qwen", &qwen2},
+};
+
+const hd_pre_tokenizer *hd_pre_tokenizer_named(heed_text name) {
+  for (int64_t i = 0; i < HD_COUNT(names); i++)
+    if (strlen(names[i].name) == name.length && memcmp(names[i].name, name.data, name.length) == 0) return names[i].pre_tokenizer;
+  return NULL;
+}
+
+static bool same_patterns(const hd_pre_tokenizer *a, const hd_pre_tokenizer *b) {
+  if (a->count != b->count) return false;
+  for (int i = 0; i < a->count; i++)
+    if (strcmp(a->pattern[i], b->pattern[i]) != 0 || a->drops_rest[i] != b->drops_rest[i]) return false;
+  return true;
+}
+
+const char *hd_pre_tokenizer_name(const hd_pre_tokenizer *pre_tokenizer) {
+  static const hd_pre_tokenizer *const known[] = {&gpt2, &smollm, &llama3, &qwen2};
+  for (int64_t i = 0; i < HD_COUNT(known); i++)
+    if (same_patterns(pre_tokenizer, known[i])) return known[i]->name;
+  return "pattern";
+}
+
+const char *hd_pre_tokenizer_known(void) { return "gpt2, smollm, llama3, qwen2"; }
+
+#define WRITTEN_AFTER_GPT2(digits)                                                                                                         \
+  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+static const struct {
+  const char *written, *pattern;
+} patterns[] = {
+    {"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", hd_pattern_gpt2},
+    {WRITTEN_AFTER_GPT2("\\p{N}{1,3}"), pattern_llama3},
+    {WRITTEN_AFTER_GPT2("\\p{N}"), pattern_qwen2},
+};
+
+const char *hd_pattern_known(heed_text pattern) {
+  for (int64_t i = 0; i < HD_COUNT(patterns); i++)
+    if (strlen(patterns[i].written) == pattern.length && memcmp(patterns[i].written, pattern.data, pattern.length) == 0)
+      return patterns[i].pattern;
+  return NULL;
+}
+
+/* ---- PCRE2's memory ------------------------------------------------------------------------------------------------------- */
+
+/* The host's release wants the size back, so it goes in front; HD_ALIGN keeps what PCRE2 sees aligned. */
+static void *pcre_allocate(size_t size, void *user) {
+  const heed_allocator *allocator = user;
+  if (size > SIZE_MAX / 2) return NULL;
+  char *memory = allocator->allocate(allocator->user, size + HD_ALIGN, HD_ALIGN);
+  if (!memory) return NULL;
+  size += HD_ALIGN;
+  memcpy(memory, &size, sizeof size);
+  return memory + HD_ALIGN;
+}
+
+static void pcre_release(void *memory, void *user) {
+  const heed_allocator *allocator = user;
+  if (!memory) return;
+  char *begin = (char *)memory - HD_ALIGN;
+  size_t size;
+  memcpy(&size, begin, sizeof size);
+  allocator->release(allocator->user, begin, size);
+}
+
+/* ---- compiling ------------------------------------------------------------------------------------------------------------ */
+
+static heed_status out_of_memory(heed_context *context) { return hd_fail(context, HEED_E_MEMORY, "out of memory: a regular expression"); }
+
+static heed_status compile(heed_context *context, const hd_splitter *splitter, const char *pattern, const char *file, pcre2_code **out) {
+  enum { OPTIONS = PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C };
+  int error;
+  size_t offset;
+  pcre2_compile_context *settings = pcre2_compile_context_create(splitter->memory);
+  if (!settings) return out_of_memory(context);
+  pcre2_set_newline(settings, PCRE2_NEWLINE_LF);
+  *out = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, OPTIONS, &error, &offset, settings);
+  pcre2_compile_context_free(settings);
+  if (*out) return HEED_OK;
+  if (error == PCRE2_ERROR_HEAP_FAILED) return out_of_memory(context);
+  char quoted[HD_QUOTE_LENGTH];
+  PCRE2_UCHAR reason[160] = "";
+  pcre2_get_error_message(error, reason, sizeof reason);
+  return hd_fail(context, HEED_E_UNSUPPORTED, "%s: the pre-tokenizer's pattern is not understood: %s (character %zu of \"%s\")", file,
+                 (const char *)reason, offset, hd_quote((heed_text){pattern, strlen(pattern)}, quoted));
+}
+
+static heed_status ignore_piece(void *user, heed_text piece) {
+  (void)user;
+  (void)piece;
+  return HEED_OK;
+}
+
+/* Runs of one character, with something different at the end, are what makes a pattern with nested repeats backtrack exponentially. */
+static heed_status probe(heed_context *context, const hd_splitter *splitter, const char *pattern, const char *file) {
+  static const char runs[] = "aA1 \n.'-_\"";
+  char text[64];
+  hd_split_session session;
+  HD_TRY(hd_split_begin(&session, context, splitter, 0));
+  heed_status status = HEED_OK;
+  for (size_t i = 0; status == HEED_OK && i < sizeof runs - 1; i++)
+    for (const char *end = "\x01!a"; status == HEED_OK && *end; end++) {
+      memset(text, runs[i], sizeof text);
+      text[sizeof text - 1] = *end;
+      session.budget = 100000; // a run of 64 needs 64² steps where a pattern is quadratic
+      status = hd_split(&session, (heed_text){text, sizeof text}, ignore_piece, NULL);
+    }
+  hd_split_end(&session);
+  if (status != HEED_E_UNSUPPORTED) return status;
+  char quoted[HD_QUOTE_LENGTH];
+  return hd_fail(context, HEED_E_UNSUPPORTED, "%s: the pre-tokenizer's pattern takes too many steps on a text of %zu characters (\"%s\")",
+                 file, sizeof text, hd_quote((heed_text){pattern, strlen(pattern)}, quoted));
+}
+
+heed_status hd_splitter_init(heed_context *context, hd_splitter *splitter, const hd_pre_tokenizer *pre_tokenizer, const char *file) {
+  *splitter = (hd_splitter){.allocator = context->allocator, .name = pre_tokenizer->name};
+  splitter->memory = pcre2_general_context_create(pcre_allocate, pcre_release, &splitter->allocator);
+  if (!splitter->memory) return out_of_memory(context);
+  heed_status status = HEED_OK;
+  for (int i = 0; i < pre_tokenizer->count && status == HEED_OK; i++) {
+    splitter->drops_rest[i] = pre_tokenizer->drops_rest[i];
+    status = compile(context, splitter, pre_tokenizer->pattern[i], file, &splitter->code[i]);
+    if (status == HEED_OK) splitter->count = i + 1;
+    if (status == HEED_OK) status = probe(context, splitter, pre_tokenizer->pattern[i], file);
+  }
+  if (status != HEED_OK) hd_splitter_free(splitter);
+  return status;
+}
+
+void hd_splitter_free(hd_splitter *splitter) {
+  for (int i = 0; i < splitter->count; i++) pcre2_code_free(splitter->code[i]);
+  pcre2_general_context_free(splitter->memory);
+  splitter->count = 0;
+  splitter->memory = NULL;
+}
+
+/* ---- matching ------------------------------------------------------------------------------------------------------------- */
+
+enum {
+  FIRST_LIMIT = 1000,        /* match steps; a word needs a few dozen */
+  BUDGET = 20 * 1000 * 1000, /* steps for difficult matches, about a fifth of a second (2026-11, Zen 4) */
+  BUDGET_PER_BYTE = 100,     /* and more for long texts: a run of n characters may take a few n */
+  HEAP_KIBIBYTES = 64 * 1024,
+};
+
+heed_status hd_split_begin(hd_split_session *session, heed_context *context, const hd_splitter *splitter, size_t bytes) {
+  *session = (hd_split_session){.context = context, .splitter = splitter};
+  session->budget = BUDGET + (int64_t)bytes * BUDGET_PER_BYTE;
+  session->memory = pcre2_general_context_create(pcre_allocate, pcre_release, &context->allocator);
+  if (session->memory) {
+    session->limits = pcre2_match_context_create(session->memory);
+    session->match = pcre2_match_data_create(1, session->memory); // only the whole match is of interest
+  }
+  if (!session->limits || !session->match) {
+    hd_split_end(session);
+    return out_of_memory(context);
+  }
+  pcre2_set_heap_limit(session->limits, HEAP_KIBIBYTES);
+  return HEED_OK;
+}
+
+void hd_split_end(hd_split_session *session) {
+  pcre2_match_data_free(session->match);
+  pcre2_match_context_free(session->limits);
+  pcre2_general_context_free(session->memory);
+  *session = (hd_split_session){.context = session->context};
+}
+
+typedef struct span {
+  size_t begin, end;
+} span;
+
+/* The first match at or after `from`, if there is one. */
+static heed_status next_match(hd_split_session *session, const pcre2_code *code, heed_text text, size_t from, bool *found, span *out) {
+  for (int64_t limit = FIRST_LIMIT;; limit *= 10) {
+    pcre2_set_match_limit(session->limits, (uint32_t)HD_MIN(limit, UINT32_MAX));
+    int result = pcre2_match(code, (PCRE2_SPTR)text.data, text.length, from, PCRE2_NO_UTF_CHECK, session->match, session->limits);
+    *found = result >= 0;
+    if (*found) {
+      const size_t *bounds = pcre2_get_ovector_pointer(session->match);
+      *out = (span){bounds[0], bounds[1]};
+    }
+    if (*found || result == PCRE2_ERROR_NOMATCH) return HEED_OK;
+    if (result == PCRE2_ERROR_NOMEMORY) return out_of_memory(session->context);
+    bool try_more = result == PCRE2_ERROR_MATCHLIMIT && session->budget >= limit * 10;
+    HD_REQUIRE(try_more, session->context, HEED_E_UNSUPPORTED,
+               "the pre-tokenizer's pattern takes too many steps on this text (byte %zu of %zu)", from, text.length);
+    session->budget -= limit * 10;
+  }
+}
+
+typedef struct split_run {
+  hd_split_session *session;
+  hd_piece piece;
+  void *user;
+} split_run;
+
+static size_t character_length(heed_text text, size_t at) {
+  uint32_t code;
+  return (size_t)HD_MAX(hd_utf8_next(text.data + at, text.length - at, &code), 1);
+}
+
+/* Cuts text with pattern `level` and hands the parts to the next one; the last hands them to the caller. */
+static heed_status split_level(const split_run *run, int level, heed_text text) {
+  const hd_splitter *splitter = run->session->splitter;
+  if (text.length == 0) return HEED_OK;
+  if (level == splitter->count) return run->piece(run->user, text);
+  size_t done = 0;
+  for (size_t from = 0; from <= text.length;) {
+    bool found;
+    span match;
+    HD_TRY(next_match(run->session, splitter->code[level], text, from, &found, &match));
+    if (!found || match.begin < done || match.end < match.begin) break; // the latter two: old PCRE2 lets \K in a look-ahead do that
+    if (!splitter->drops_rest[level]) HD_TRY(split_level(run, level + 1, (heed_text){text.data + done, match.begin - done}));
+    HD_TRY(split_level(run, level + 1, (heed_text){text.data + match.begin, match.end - match.begin}));
+    done = from = match.end;
+    if (match.end == match.begin) from += character_length(text, match.end);
+  }
+  return splitter->drops_rest[level] ? HEED_OK : split_level(run, level + 1, (heed_text){text.data + done, text.length - done});
+}
+
+heed_status hd_split(hd_split_session *session, heed_text text, hd_piece piece, void *user) {
+  const split_run run = {session, piece, user};
+  return split_level(&run, 0, text);
+}
