@@ -142,16 +142,18 @@ typedef struct heed_file_item {
   bool is_tensor;
   heed_text name;
   heed_text value;  /* metadata: its value as text (long arrays shortened) */
-  const char *type; /* "f32", "Q4_1", "string", ... */
+  const char *type; /* the file's word: "F32", "Q4_1", "IQ4_XS", "u32", "text", "array", ... */
   int ndim;
   int64_t dim[HEED_MAX_DIM]; /* outermost first */
   int64_t bytes;
 } heed_file_item;
 typedef bool (*heed_file_item_fn)(void *user, const heed_file_item *item);
-/* *format gets the static name of the file's format ("GGUF 3", "safetensors", "npy", "Hugging Face directory"). */
+/* *format gets the static name of the file's format ("GGUF 3", "safetensors", "npy", "npz", "Hugging Face directory"). each
+ * returns false to stop, which is not an error. */
 HEED_API heed_status heed_file_inspect(heed_context *context, const char *path, const char **format, heed_file_item_fn each, void *user);
 
-/* Arrays in and out: .npy, or one array of an .npz or .safetensors as "file.npz:name". The view's data is owned by the context's allocator: heed_array_free.
+/* Arrays in and out: .npy, or one array of an .npz, .safetensors or .gguf as "file.npz:name". The view's data is owned by the context's allocator: heed_array_free.
+ * Fortran order becomes strides, a single number has rank 1, integer types that heed_type lacks are widened. Arrays are written as .npy, packed, bf16 as f32.
  * HEED_E_FILE, HEED_E_FORMAT, HEED_E_UNSUPPORTED, HEED_E_MEMORY; heed_array_save also HEED_E_WRITE (the old file stays as it was). */
 HEED_API heed_status heed_array_load(heed_context *context, const char *path, heed_view *out);
 HEED_API heed_status heed_array_save(heed_context *context, const char *path, const heed_view *array);
