@@ -42,7 +42,7 @@ static int find_command(int count, char **words, const command **found) {
     known++;
   }
   const char *word = group ? (count > 1 ? words[1] : "") : words[0], *near = closest_name(word, known, names);
-  if (group && !word[0]) usage_error("%s: what to %s is missing (%s or %s)", group, group, names[0], names[1]);
+  if (group && !word[0]) usage_error("%s: what to %s is missing (`heed help %s` lists it)", group, group, group);
   else if (near) usage_error("%s: unknown command (did you mean %s%s%s?)", word, group ? group : "", group ? " " : "", near);
   else usage_error("%s: unknown command (`heed --help` lists them)", word);
   return 0;
