@@ -12,6 +12,8 @@ target_link_libraries(example_attend PRIVATE heed_shared)
 set_target_properties(example_attend PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 
 set(promises ${CMAKE_SOURCE_DIR}/tests/promises)
+add_test(NAME core COMMAND promise_core)
+set_tests_properties(core PROPERTIES LABELS unit)
 add_test(NAME example_attend COMMAND example_attend)
 add_test(NAME one_line_build COMMAND ${promises}/one_line_build ${CMAKE_SOURCE_DIR} $<TARGET_FILE:promise_core>)
 add_test(NAME headers COMMAND ${promises}/headers ${CMAKE_SOURCE_DIR})
