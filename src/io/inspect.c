@@ -86,15 +86,17 @@ static heed_status list_config(heed_context *context, listing *l, const json_t *
   json_object_foreach((json_t *)config, key, value) {
     heed_file_item item = {.name = text_of(key), .type = kinds[json_typeof(value)]};
     char *dump = NULL;
+    size_t length = 0;
     if (json_is_string(value)) {
       item.value = (heed_text){json_string_value(value), json_string_length(value)};
     } else {
-      dump = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
-      HD_REQUIRE(dump, context, HEED_E_MEMORY, "out of memory: a configuration as text");
-      item.value = text_of(dump);
+      const size_t flags = JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15);
+      length = json_dumpb(value, NULL, 0, flags);
+      HD_TRY(hd_allocate(context, "a configuration as text", (int64_t)length, 1, &dump));
+      item.value = (heed_text){dump, json_dumpb(value, dump, length, flags)};
     }
     *more = l->each(l->user, &item);
-    free(dump);
+    hd_release(context, dump, (int64_t)length, 1);
     if (!*more) break;
   }
   return HEED_OK;

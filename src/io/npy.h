@@ -2,8 +2,8 @@
 #ifndef HD_NPY_H
 #define HD_NPY_H
 
-#include "../../include/heed/model.h"
 #include "reader.h"
+#include "../../include/heed/model.h"
 
 /* Bytes in order, from the start of one array file. */
 typedef struct hd_stream {
