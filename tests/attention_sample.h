@@ -1,0 +1,179 @@
+/* attention_sample.h: random attention calls for tests: shapes at the edges of tiles, every restriction alone and together, arrays that the sample owns.
+ * A sample is made from a seed, which a failing test prints. */
+#ifndef HEED_ATTENTION_SAMPLE_H
+#define HEED_ATTENTION_SAMPLE_H
+
+#include "test.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "../src/base/philox.h"
+
+typedef struct random_source {
+  uint64_t seed, next;
+} random_source;
+
+static inline double uniform(random_source *r) { return hd_philox_uniform(r->seed, 1, r->next++); }
+static inline int64_t below(random_source *r, int64_t n) { return (int64_t)(uniform(r) * (double)n); }
+/* Roughly normal, bounded by ±6: twelve uniforms. */
+static inline float normal(random_source *r) {
+  double sum = -6;
+  for (int i = 0; i < 12; i++) sum += uniform(r);
+  return (float)sum;
+}
+
+/* What a sample may be restricted by; SAMPLE_ANY draws each with probability 1/3. */
+enum {
+  SAMPLE_CAUSAL = 1,
+  SAMPLE_WINDOW = 2,
+  SAMPLE_LENGTHS = 4,
+  SAMPLE_ATTEND = 8,
+  SAMPLE_BIAS = 16,
+  SAMPLE_SOFTCAP = 32,
+  SAMPLE_KINDS = 6,
+  SAMPLE_ANY = -1
+};
+
+typedef struct sample {
+  int64_t batch, heads, kv_heads, n, m, d, dv;
+  float *q, *k, *v, *out, *lse, *bias_data;
+  uint8_t *attend_data;
+  int64_t *lengths;
+  heed_attention a;
+  heed_view vq, vk, vv, vout, vlse, vattend, vbias;
+} sample;
+
+static inline float *floats(int64_t count) {
+  float *data = calloc((size_t)(count > 0 ? count : 1), sizeof *data);
+  assert_non_null(data);
+  return data;
+}
+
+static inline float *normals(random_source *r, int64_t count) {
+  float *data = floats(count);
+  for (int64_t i = 0; i < count; i++) data[i] = normal(r);
+  return data;
+}
+
+/* Sizes where tiles, chunks, vectors and blocks begin and end. */
+static inline int64_t edge_size(random_source *r, int64_t most) {
+  static const int64_t sizes[] = {1,  2,  3,  5,  7,  8,  13, 15,  16,  17,  23,  24,   25,   31,  37,
+                                  47, 48, 49, 63, 64, 65, 97, 127, 128, 129, 191, 1023, 1025, 1100};
+  int64_t size;
+  do size = sizes[below(r, (int64_t)(sizeof sizes / sizeof *sizes))];
+  while (size > most);
+  return size;
+}
+
+static inline void sample_views(sample *s) {
+  s->vq = heed_view_of(s->q, HEED_F32, 4, (int64_t[]){s->batch, s->heads, s->n, s->d});
+  s->vk = heed_view_of(s->k, HEED_F32, 4, (int64_t[]){s->batch, s->kv_heads, s->m, s->d});
+  s->vv = heed_view_of(s->v, HEED_F32, 4, (int64_t[]){s->batch, s->kv_heads, s->m, s->dv});
+  s->vout = heed_view_of(s->out, HEED_F32, 4, (int64_t[]){s->batch, s->heads, s->n, s->dv});
+  s->vlse = heed_view_of(s->lse, HEED_F32, 3, (int64_t[]){s->batch, s->heads, s->n});
+}
+
+/* Arrays and descriptions for shapes that are already set. */
+static inline void sample_fill(sample *s, random_source *r, int kinds) {
+  int64_t pairs = s->batch * s->heads * s->n * s->m;
+  s->q = normals(r, s->batch * s->heads * s->n * s->d);
+  s->k = normals(r, s->batch * s->kv_heads * s->m * s->d);
+  s->v = normals(r, s->batch * s->kv_heads * s->m * s->dv);
+  s->out = floats(s->batch * s->heads * s->n * s->dv);
+  s->lse = floats(s->batch * s->heads * s->n);
+  s->a = (heed_attention){.size = sizeof s->a};
+  if (kinds == SAMPLE_ANY)
+    for (int i = kinds = 0; i < SAMPLE_KINDS; i++) kinds |= below(r, 3) == 0 ? 1 << i : 0;
+  if (kinds & SAMPLE_CAUSAL) s->a.causal = true;
+  if (kinds & SAMPLE_WINDOW) {
+    s->a.has_window_left = below(r, 3) > 0;
+    s->a.has_window_right = !s->a.has_window_left || below(r, 2);
+    s->a.window_left = s->a.has_window_left ? below(r, 80) : 0;
+    s->a.window_right = s->a.has_window_right ? below(r, 80) : 0;
+  }
+  if (kinds & (SAMPLE_CAUSAL | SAMPLE_WINDOW)) {
+    s->a.align = (heed_align)(1 + below(r, 3));
+    if (s->a.align == HEED_ALIGN_GIVEN) s->a.offset = below(r, s->m + 20) - 10;
+  }
+  if (kinds & SAMPLE_LENGTHS) {
+    s->lengths = malloc((size_t)(s->batch ? s->batch : 1) * sizeof *s->lengths);
+    for (int64_t b = 0; b < s->batch; b++) s->lengths[b] = below(r, s->m + 1);
+    s->a.key_lengths = s->lengths;
+  }
+  if (kinds & SAMPLE_ATTEND) {
+    s->attend_data = malloc((size_t)pairs + 1);
+    for (int64_t i = 0; i < pairs; i++) s->attend_data[i] = below(r, 4) > 0;
+    s->vattend = heed_view_of(s->attend_data, HEED_BOOL, 4, (int64_t[]){s->batch, s->heads, s->n, s->m});
+    s->a.attend = &s->vattend;
+  }
+  if (kinds & SAMPLE_BIAS) {
+    s->bias_data = normals(r, pairs);
+    for (int64_t i = 0; i < pairs; i++)
+      if (below(r, 10) == 0) s->bias_data[i] = -INFINITY;
+    s->vbias = heed_view_of(s->bias_data, HEED_F32, 4, (int64_t[]){s->batch, s->heads, s->n, s->m});
+    s->a.bias = &s->vbias;
+  }
+  if (kinds & SAMPLE_SOFTCAP) s->a.softcap = 0.5 + 10 * uniform(r);
+  sample_views(s);
+}
+
+/* Random shapes: at most `most` queries and keys. */
+static inline void sample_make(sample *s, random_source *r, int64_t most, int kinds) {
+  *s = (sample){.batch = 1 + below(r, 2), .kv_heads = 1 + below(r, 2), .n = edge_size(r, most), .m = edge_size(r, most)};
+  s->heads = s->kv_heads * (1 + below(r, 3));
+  s->d = edge_size(r, 72);
+  s->dv = below(r, 2) ? s->d : edge_size(r, 72);
+  sample_fill(s, r, kinds);
+}
+
+static inline void sample_free(sample *s) {
+  free(s->q);
+  free(s->k);
+  free(s->v);
+  free(s->out);
+  free(s->lse);
+  free(s->bias_data);
+  free(s->attend_data);
+  free(s->lengths);
+}
+
+static inline int64_t sample_out_count(const sample *s) { return s->batch * s->heads * s->n * s->dv; }
+
+static inline void sample_run(heed_context *context, sample *s) {
+  heed_attention_extras extras = {.size = sizeof extras, .lse = &s->vlse};
+  ok(context, heed_attention_forward(context, &s->a, &s->vq, &s->vk, &s->vv, &s->vout, &extras));
+}
+
+/* The f64 oracle into new arrays; lse may be NULL. */
+static inline double *sample_reference(heed_context *context, const sample *s, double **lse) {
+  double *out = calloc((size_t)sample_out_count(s) + 1, sizeof *out),
+         *sums = calloc((size_t)(s->batch * s->heads * s->n) + 1, sizeof *sums);
+  heed_view vout = s->vout, vlse = s->vlse;
+  vout.data = out;
+  vout.type = HEED_F64;
+  vlse.data = sums;
+  vlse.type = HEED_F64;
+  heed_attention_extras extras = {.size = sizeof extras, .lse = &vlse};
+  ok(context, heed_attention_reference(context, &s->a, &s->vq, &s->vk, &s->vv, &vout, &extras));
+  if (lse) {
+    *lse = sums;
+  } else {
+    free(sums);
+  }
+  return out;
+}
+
+static inline void assert_same_bytes(const void *a, const void *b, int64_t bytes, const char *what, uint64_t seed) {
+  const unsigned char *x = a, *y = b;
+  for (int64_t i = 0; i < bytes; i++)
+    if (x[i] != y[i]) fail_msg("%s: byte %lld differs (seed %llu)", what, (long long)i, (unsigned long long)seed);
+}
+
+/* Two floats that are close, or both NaN, or the same infinity. */
+static inline void assert_close(double got, double want, double tolerance, const char *what, uint64_t seed) {
+  if (isnan(want) ? isnan(got) : isinf(want) ? got == want : fabs(got - want) <= tolerance) return;
+  fail_msg("%s: got %.9g, want %.9g within %.2g (seed %llu)", what, got, want, tolerance, (unsigned long long)seed);
+}
+
+#endif
