@@ -88,7 +88,8 @@ static int unknown_option(const command *of, const char *word, size_t length) {
   char name[64];
   for (int i = 0; command_option(of, i) && count < NAMES_MAX; i++)
     if (!option_is_positional(command_option(of, i))) names[count++] = command_option(of, i)->name;
-  snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1), word + strspn(word, "-"));
+  size_t dashes = strspn(word, "-");
+  snprintf(name, sizeof name, "%.*s", (int)(length - dashes), word + dashes);
   const char *near = closest_name(name, count, names);
   if (near) return usage_error("%.*s: unknown option (did you mean --%s?)", (int)length, word, near);
   return usage_error("%.*s: unknown option (`heed %s --help` lists those of %s; after -- nothing is an option)", (int)length, word,

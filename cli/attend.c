@@ -1,0 +1,280 @@
+/* attend.c: `heed attend`: exact attention on arrays from files. The fused kernel never stores the matrix of weights; --weights asks for it by name.
+ *
+ * Weights in double precision (--reference) come from the oracle itself: attention returns the weights where the values are the identity matrix. */
+#include "arrays.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct values {
+  common_values common;
+  const char *q, *k, *v, *output, *weights, *lse;
+  const char *causal, *align, *window, *bias, *mask, *key_lengths;
+  double softcap, scale;
+  bool reference;
+} values;
+
+/* Everything one call needs; zero is "nothing loaded". */
+typedef struct job {
+  heed_context *context;
+  heed_attention attention;
+  array q, k, v, bias, mask, key_lengths, out, lse, weights, identity;
+  int64_t *lengths;
+  bool reference;
+} job;
+
+static void job_free(job *j) {
+  array *all[] = {&j->q, &j->k, &j->v, &j->bias, &j->mask, &j->key_lengths, &j->out, &j->lse, &j->weights, &j->identity};
+  for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) array_free(all[i]);
+  free(j->lengths);
+  heed_context_free(j->context);
+}
+
+/* ---- options to a description -------------------------------------------------------------------------------------------- */
+
+static int set_align(const char *option_name, const char *text, heed_attention *a) {
+  if (!text) return EXIT_OK;
+  heed_align before = a->align;
+  int64_t offset = 0;
+  if (strcmp(text, "top-left") == 0) a->align = HEED_ALIGN_START;
+  else if (strcmp(text, "bottom-right") == 0) a->align = HEED_ALIGN_END;
+  else if (parse_whole(text, &offset)) a->align = HEED_ALIGN_GIVEN;
+  else
+    return usage_error("%s: unknown alignment (got %s, allowed top-left, bottom-right or the key position of query 0)", option_name, text);
+  if (before != HEED_ALIGN_UNSET && (before != a->align || a->offset != offset))
+    return usage_error("--align: contradicts --causal (got %s; one of them is enough)", text);
+  a->offset = offset;
+  return EXIT_OK;
+}
+
+/* "L,R"; an empty side is unlimited. */
+static int set_window(const char *text, heed_attention *a) {
+  const char *comma = text ? strchr(text, ',') : NULL;
+  if (!text) return EXIT_OK;
+  char left[32] = "";
+  if (comma) snprintf(left, sizeof left, "%.*s", (int)(comma - text), text);
+  a->has_window_left = left[0] != 0;
+  a->has_window_right = comma && comma[1] != 0;
+  bool ok = comma && (!a->has_window_left || (parse_whole(left, &a->window_left) && a->window_left >= 0)) &&
+            (!a->has_window_right || (parse_whole(comma + 1, &a->window_right) && a->window_right >= 0));
+  if (!ok)
+    return usage_error(
+        "--window: not two sides (got %s, allowed L,R with keys before and after the query, such as 128,0; an empty side is unlimited)",
+        text);
+  return EXIT_OK;
+}
+
+static int load_key_lengths(job *j, const char *path) {
+  int code = array_load(j->context, path, &j->key_lengths);
+  if (code != EXIT_OK) return code;
+  const heed_view *view = &j->key_lengths.view;
+  int64_t batch = j->q.view.ndim >= 4 ? j->q.view.dim[0] : 1;
+  char shape[SHAPE_MAX];
+  if ((view->type != HEED_I64 && view->type != HEED_I32) || view->ndim != 1 || view->dim[0] != batch)
+    return error_of(EXIT_FAILED, "%s: not one length per batch entry (got %s %s, allowed i64 or i32 [%lld])", path,
+                    heed_type_name(view->type), shape_text(view->ndim, view->dim, shape), (long long)batch);
+  j->lengths = allocate("key lengths", batch, sizeof *j->lengths);
+  for (int64_t i = 0; i < batch; i++)
+    j->lengths[i] =
+        view->type == HEED_I64 ? ((const int64_t *)view->data)[i * view->stride[0]] : ((const int32_t *)view->data)[i * view->stride[0]];
+  j->attention.key_lengths = j->lengths;
+  return EXIT_OK;
+}
+
+static int describe(job *j, const values *v) {
+  heed_attention *a = &j->attention;
+  int code;
+  *a = (heed_attention){.size = sizeof *a, .causal = v->causal != NULL, .softcap = v->softcap};
+  if ((code = set_align("--causal", v->causal, a)) != EXIT_OK || (code = set_align("--align", v->align, a)) != EXIT_OK) return code;
+  if ((code = set_window(v->window, a)) != EXIT_OK) return code;
+  a->has_scale = !isnan(v->scale);
+  if (a->has_scale) a->scale = v->scale;
+  return EXIT_OK;
+}
+
+/* ---- arrays -------------------------------------------------------------------------------------------------------------- */
+
+static int load(job *j, const values *v) {
+  int code;
+  TRY(array_load(j->context, v->q, &j->q));
+  TRY(array_load(j->context, v->k, &j->k));
+  TRY(array_load(j->context, v->v, &j->v));
+  if (!j->reference) { // the oracle takes f64 as it is
+    TRY(array_narrow(&j->q));
+    TRY(array_narrow(&j->k));
+    TRY(array_narrow(&j->v));
+  }
+  if (v->bias) {
+    TRY(array_load(j->context, v->bias, &j->bias));
+    j->attention.bias = &j->bias.view;
+  }
+  if (v->mask) {
+    TRY(array_load(j->context, v->mask, &j->mask));
+    j->attention.attend = &j->mask.view;
+  }
+  if (v->key_lengths) TRY(load_key_lengths(j, v->key_lengths));
+done:
+  return code;
+}
+
+/* The outputs have q's leading dimensions: out [..., n, dv], lse [..., n], weights [..., n, m]. */
+static int make_outputs(job *j, const values *v) {
+  const heed_view *q = &j->q.view;
+  heed_type type = j->reference ? HEED_F64 : HEED_F32;
+  int rank = q->ndim, code;
+  int64_t dim[HEED_MAX_DIM];
+  char shape[SHAPE_MAX];
+  if (rank < 2 || rank > 4 || j->k.view.ndim != rank || j->v.view.ndim != rank)
+    return error_of(EXIT_FAILED,
+                    "%s: ranks do not fit (q is %s, k has %d dimensions, v %d; allowed [n,d], [H,n,d] or [B,H,n,d] for all three)", v->q,
+                    shape_text(rank, q->dim, shape), j->k.view.ndim, j->v.view.ndim);
+  memcpy(dim, q->dim, sizeof dim);
+  if (v->lse) TRY(array_new("lse", type, rank - 1, dim, &j->lse));
+  dim[rank - 1] = j->v.view.dim[rank - 1];
+  TRY(array_new("out", type, rank, dim, &j->out));
+  dim[rank - 1] = j->k.view.dim[rank - 2];
+  if (v->weights) TRY(array_new("weights (the whole n × m matrix of every head)", type, rank, dim, &j->weights));
+done:
+  return code;
+}
+
+/* ---- computing ----------------------------------------------------------------------------------------------------------- */
+
+/* In double precision: values that are the identity matrix [m,m], the same one for every head and batch entry (stride 0). */
+static int reference_weights(job *j) {
+  const heed_view *k = &j->k.view;
+  int64_t keys = k->dim[k->ndim - 2], dim[2] = {keys, keys};
+  int code = array_new("the identity", HEED_F64, 2, dim, &j->identity);
+  if (code != EXIT_OK) return code;
+  for (int64_t i = 0; i < keys; i++) ((double *)j->identity.view.data)[i * keys + i] = 1;
+  heed_view identity = *k;
+  identity.data = j->identity.view.data;
+  identity.type = HEED_F64;
+  for (int axis = 0; axis < k->ndim; axis++) identity.stride[axis] = 0;
+  identity.dim[k->ndim - 1] = keys;
+  identity.stride[k->ndim - 2] = keys;
+  identity.stride[k->ndim - 1] = 1;
+  return check(j->context, heed_attention_reference(j->context, &j->attention, &j->q.view, k, &identity, &j->weights.view, NULL));
+}
+
+/* In single precision, from the library's own function, which takes all heads as [B,H,n,m]. */
+static int fused_weights(job *j) {
+  heed_view weights = j->weights.view;
+  int64_t dim[4] = {1, 1, 1, 1};
+  memcpy(dim + 4 - weights.ndim, weights.dim, (size_t)weights.ndim * sizeof dim[0]);
+  weights = heed_view_of(weights.data, weights.type, 4, dim);
+  return check(j->context, heed_attention_weights(j->context, &j->attention, &j->q.view, &j->k.view, dim[1], NULL, dim[2], NULL, &weights));
+}
+
+static int compute(job *j, const values *v) {
+  heed_attention_extras extras = {.size = sizeof extras, .lse = v->lse ? &j->lse.view : NULL};
+  int code;
+  TRY(check(j->context, (j->reference ? heed_attention_reference : heed_attention_forward)(j->context, &j->attention, &j->q.view,
+                                                                                           &j->k.view, &j->v.view, &j->out.view, &extras)));
+  if (v->weights) TRY(j->reference ? reference_weights(j) : fused_weights(j));
+done:
+  return code;
+}
+
+static int run(const void *pointer) {
+  const values *v = pointer;
+  job j = {.reference = v->reference};
+  int code;
+  if (!v->output && !v->weights && !v->lse) return usage_error("attend: nothing to write (give -o, --weights or --lse a file)");
+  TRY(describe(&j, v));
+  TRY(context_open(&v->common, &j.context));
+  TRY(load(&j, v));
+  TRY(make_outputs(&j, v));
+  TRY(compute(&j, v));
+  if (v->output) TRY(array_save(j.context, v->output, &j.out.view));
+  if (v->weights) TRY(array_save(j.context, v->weights, &j.weights.view));
+  if (v->lse) TRY(array_save(j.context, v->lse, &j.lse.view));
+done:
+  job_free(&j);
+  return code;
+}
+
+#define AT(field) offsetof(values, field)
+static const option options[] = {
+    {.name = "q",
+     .kind = OPTION_TEXT,
+     .value = "FILE",
+     .at = AT(q),
+     .help = "queries [B,H,n,d], [H,n,d] or [n,d] (.npy, or file.npz:name)",
+     .required = true},
+    {.name = "k",
+     .kind = OPTION_TEXT,
+     .value = "FILE",
+     .at = AT(k),
+     .help = "keys, same rank; H may be a multiple of their heads",
+     .required = true},
+    {.name = "v",
+     .kind = OPTION_TEXT,
+     .value = "FILE",
+     .at = AT(v),
+     .help = "values, as the keys; another width is fine",
+     .required = true},
+    {.name = "output",
+     .letter = 'o',
+     .kind = OPTION_TEXT,
+     .value = "FILE",
+     .at = AT(output),
+     .help = "the result (.npy; - is standard output)"},
+    {.name = "weights",
+     .kind = OPTION_TEXT,
+     .value = "FILE",
+     .at = AT(weights),
+     .help = "the attention weights, which a plain run never stores (f32; f64 with --reference)"},
+    {.name = "lse", .kind = OPTION_TEXT, .value = "FILE", .at = AT(lse), .help = "log-sum-exp of every row's scores"},
+    {.name = "causal",
+     .kind = OPTION_TEXT,
+     .value = "ALIGN",
+     .at = AT(causal),
+     .help = "query i sees keys up to its own position: top-left (i), bottom-right (i + m - n) or a number N (i + N)"},
+    {.name = "window",
+     .kind = OPTION_TEXT,
+     .value = "L,R",
+     .at = AT(window),
+     .help = "see L keys before and R after the own position; an empty side is unlimited"},
+    {.name = "align", .kind = OPTION_TEXT, .value = "ALIGN", .at = AT(align), .help = "the same alignments, for --window without --causal"},
+    {.name = "key-lengths",
+     .kind = OPTION_TEXT,
+     .value = "FILE",
+     .at = AT(key_lengths),
+     .help = "whole numbers [B]: how many keys of each batch entry count"},
+    {.name = "mask",
+     .kind = OPTION_TEXT,
+     .value = "FILE",
+     .at = AT(mask),
+     .help = "booleans [n,m], [H,n,m] or [B,H,n,m]; true may look; any dimension may be 1"},
+    {.name = "bias", .kind = OPTION_TEXT, .value = "FILE", .at = AT(bias), .help = "numbers added to the scores, shaped as a mask"},
+    {.name = "scale", .kind = OPTION_NUMBER, .value = "S", .at = AT(scale), .help = "factor of the scores (default 1/sqrt(d))"},
+    {.name = "softcap",
+     .kind = OPTION_NUMBER,
+     .value = "C",
+     .at = AT(softcap),
+     .help = "squash scores to C tanh(score / C)",
+     .low = 0,
+     .high = 1e30},
+    {.name = "reference",
+     .kind = OPTION_FLAG,
+     .at = AT(reference),
+     .help = "the naive formula in double precision: slow, the oracle; all results f64"},
+    {0},
+};
+
+const command command_attend = {
+    .name = "attend",
+    .summary = "run exact attention on arrays",
+    .about = "Computes softmax(scale * q k' + bias over the visible keys) v on arrays, without storing the matrix of weights. Arrays are "
+             "f16, f32 or "
+             "f64; arithmetic and results are f32 (f64 with --reference). The bits of a row depend on nothing but that row.",
+    .examples = "  heed attend --q q.npy --k k.npy --v v.npy --causal bottom-right -o out.npy\n"
+                "  heed attend --q a.npz:q --k a.npz:k --v a.npz:v --window 128,0 --align top-left -o out.npy --lse lse.npy\n",
+    .options = options,
+    .takes = TAKES_MACHINE,
+    .values_size = sizeof(values),
+    .defaults = &(const values){.scale = NAN},
+    .run = run,
+};
