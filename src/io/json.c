@@ -159,8 +159,9 @@ static heed_status parse(const source *from, hd_json_rules rules, const char *te
   json_t *value = json_loadb(text, (size_t)bytes, flags, &error);
   if (!value) {
     char quoted[HD_QUOTE_LENGTH];
-    HD_REQUIRE(json_error_code(&error) != json_error_out_of_memory, from->context, HEED_E_MEMORY, "out of memory: " PREFIX "JSON values",
-               PREFIX_OF(from));
+    // Where jansson has nothing to say about the text, a request for memory has failed.
+    HD_REQUIRE(error.text[0] && json_error_code(&error) != json_error_out_of_memory, from->context, HEED_E_MEMORY,
+               "out of memory: " PREFIX "JSON values", PREFIX_OF(from));
     return hd_fail(from->context, HEED_E_FORMAT, PREFIX "not valid JSON (line %d, column %d: %s)", PREFIX_OF(from), error.line,
                    error.column, hd_quote(text_of(error.text), quoted));
   }

@@ -90,10 +90,15 @@ static heed_status take_type(parser *p, hd_npy_head *head) {
              "%s: structured arrays are not read (header byte %lld)", p->stream->name, (long long)(p->at - p->begin));
   HD_TRY(take_text(p, &text));
   const char order = text.length ? text.data[0] : 0;
-  if (text.length < 2 || !strchr("<>|=", order)) return bad(p, "a type without a byte order");
+  if (text.length < 2 || !order || !strchr("<>|=", order)) return bad(p, "an element type without a byte order");
   int64_t bytes = 0;
-  for (size_t i = 2; i < text.length; i++)
-    bytes = text.data[i] >= '0' && text.data[i] <= '9' && bytes < 1000 ? bytes * 10 + text.data[i] - '0' : 1000;
+  for (size_t i = 1; i < text.length; i++) {
+    const char c = text.data[i];
+    const bool digit = c >= '0' && c <= '9', letter = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+    if (!digit && !letter && c != '[' && c != ']') return bad(p, "a malformed element type");
+    // "<M8[ns]" and the like are no numbers: a size that no number has.
+    if (i > 1) bytes = digit && bytes < 1000 ? bytes * 10 + c - '0' : 1000;
+  }
   head->plain = hd_plain_by_kind(text.data[1], bytes);
   head->big_endian = order == '>';
   HD_REQUIRE(head->plain, p->stream->context, HEED_E_UNSUPPORTED,

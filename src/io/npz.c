@@ -27,7 +27,7 @@ static heed_status zip_failure(const hd_npz *npz, const char *name, zip_error_t 
                        : code == ZIP_ER_COMPNOTSUPP || code == ZIP_ER_ENCRNOTSUPP || code == ZIP_ER_NOPASSWD ? HEED_E_UNSUPPORTED
                                                                                                              : HEED_E_FORMAT;
   char quoted[HD_QUOTE_LENGTH];
-  const char *reason = zip_error_strerror(error);
+  const char *reason = code == ZIP_ER_EXISTS ? "duplicate entry" : zip_error_strerror(error);
   return hd_fail(npz->context, status, "%s%s: %s", name ? "" : npz->path, name ? name : "",
                  hd_quote((heed_text){reason, strlen(reason)}, quoted));
 }
