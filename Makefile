@@ -31,3 +31,4 @@ clean:
 	@rm -rf $(BUILD)
 
 .PHONY: all demo test bench install clean
+.NOTPARALLEL:
