@@ -142,8 +142,7 @@ static heed_status read_split(steps *s, const hd_json_place *place) {
   if (pattern.length == 0) return unsupported(place, "pattern", text, "a Regex");
   bool removes = hd_text_is(behavior, "Removed") && invert;
   if (!removes && !hd_text_is(behavior, "Isolated")) return unsupported(place, "behavior", behavior, "Isolated; Removed, inverted");
-  const char *known = hd_pattern_known(pattern);
-  return add_cut(s, place, known ? known : pattern.data, removes);
+  return add_cut(s, place, pattern.data, removes);
 }
 
 static heed_status read_digits(steps *s, const hd_json_place *place) {

@@ -8,79 +8,6 @@
 
 #include <stdio.h>
 
-/* ---- the patterns that models use ----------------------------------------------------------------------------------------- */
-
-/* White space is spelled out: PCRE2's \s also has U+180E, which is no white space since Unicode 6.3, and the libraries that models are trained with follow Unicode. */
-#define SPACE "\\t-\\r\\x20\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
-
-const char hd_pattern_gpt2[] =
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" SPACE "\\p{L}\\p{N}]+|[" SPACE "]+(?![^" SPACE "])|[" SPACE "]+";
-
-const char hd_pattern_digit[] = "\\p{N}", hd_pattern_digits[] = "\\p{N}+";
-
-#define AFTER_GPT2(digits)                                                                                                                 \
-  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^" SPACE "\\p{L}\\p{N}]+[\\r\\n]*|[" SPACE                     \
-  "]*[\\r\\n]+|[" SPACE "]+(?![^" SPACE "])|[" SPACE "]+"
-static const char pattern_llama3[] = AFTER_GPT2("\\p{N}{1,3}");
-static const char pattern_qwen2[] = AFTER_GPT2("\\p{N}");
-
-static const hd_pre_tokenizer gpt2 = {.name = "gpt2", .count = 1, .pattern = {hd_pattern_gpt2}};
-static const hd_pre_tokenizer smollm = {.name = "smollm", .count = 2, .pattern = {hd_pattern_digit, hd_pattern_gpt2}};
-static const hd_pre_tokenizer llama3 = {.name = "llama3", .count = 1, .pattern = {pattern_llama3}};
-static const hd_pre_tokenizer qwen2 = {.name = "qwen2", .count = 1, .pattern = {pattern_qwen2}};
-
-/* The names in tokenizer.ggml.pre that mean the same cuts. */
-static const struct {
-  const char *name;
-  const hd_pre_tokenizer *pre_tokenizer;
-} names[] = {
-    {"gpt-2", &gpt2},       {"gpt2", &gpt2},        {"phi-2", &gpt2},
-    {"olmo", &gpt2},        {"mpt", &gpt2},         {"jais", &gpt2},
-    {"smollm", &smollm},    {"refact", &smollm},    {"starcoder", &smollm},
-    {"command-r", &smollm}, {"codeshell", &smollm}, {"llama-bpe", &llama3},
-    {"llama3", &llama3},    {"llama-v3", &llama3},  {"qwen2", &qwen2},
-    {"stablelm2", &qwen2},  {"hunyuan", &qwen2},    {"deepseek-r1-qwen", &qwen2},
-};
-
-const hd_pre_tokenizer *hd_pre_tokenizer_named(heed_text name) {
-  for (int64_t i = 0; i < HD_COUNT(names); i++)
-    if (strlen(names[i].name) == name.length && memcmp(names[i].name, name.data, name.length) == 0) return names[i].pre_tokenizer;
-  return NULL;
-}
-
-static bool same_patterns(const hd_pre_tokenizer *a, const hd_pre_tokenizer *b) {
-  if (a->count != b->count) return false;
-  for (int i = 0; i < a->count; i++)
-    if (strcmp(a->pattern[i], b->pattern[i]) != 0 || a->drops_rest[i] != b->drops_rest[i]) return false;
-  return true;
-}
-
-const char *hd_pre_tokenizer_name(const hd_pre_tokenizer *pre_tokenizer) {
-  static const hd_pre_tokenizer *const known[] = {&gpt2, &smollm, &llama3, &qwen2};
-  for (int64_t i = 0; i < HD_COUNT(known); i++)
-    if (same_patterns(pre_tokenizer, known[i])) return known[i]->name;
-  return "pattern";
-}
-
-const char *hd_pre_tokenizer_known(void) { return "gpt2, smollm, llama3, qwen2"; }
-
-#define WRITTEN_AFTER_GPT2(digits)                                                                                                         \
-  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-static const struct {
-  const char *written, *pattern;
-} patterns[] = {
-    {"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", hd_pattern_gpt2},
-    {WRITTEN_AFTER_GPT2("\\p{N}{1,3}"), pattern_llama3},
-    {WRITTEN_AFTER_GPT2("\\p{N}"), pattern_qwen2},
-};
-
-const char *hd_pattern_known(heed_text pattern) {
-  for (int64_t i = 0; i < HD_COUNT(patterns); i++)
-    if (strlen(patterns[i].written) == pattern.length && memcmp(patterns[i].written, pattern.data, pattern.length) == 0)
-      return patterns[i].pattern;
-  return NULL;
-}
-
 /* ---- PCRE2's memory ------------------------------------------------------------------------------------------------------- */
 
 /* The host's release wants the size back, so it goes in front; HD_ALIGN keeps what PCRE2 sees aligned. */
@@ -107,22 +34,42 @@ static void pcre_release(void *memory, void *user) {
 
 static heed_status out_of_memory(heed_context *context) { return hd_fail(context, HEED_E_MEMORY, "out of memory: a regular expression"); }
 
-static heed_status compile(heed_context *context, const hd_splitter *splitter, const char *pattern, const char *file, pcre2_code **out) {
-  enum { OPTIONS = PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C };
+/* Ruby's ^ and $, which files mean, are those of lines. */
+enum { OPTIONS = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C };
+
+static heed_status compile_translated(heed_context *context, const hd_splitter *splitter, const char *pattern, int64_t length,
+                                      const char *file, pcre2_code **out) {
   int error;
   size_t offset;
   pcre2_compile_context *settings = pcre2_compile_context_create(splitter->memory);
   if (!settings) return out_of_memory(context);
   pcre2_set_newline(settings, PCRE2_NEWLINE_LF);
-  *out = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, OPTIONS, &error, &offset, settings);
+  *out = pcre2_compile((PCRE2_SPTR)pattern, (size_t)length, OPTIONS, &error, &offset, settings);
   pcre2_compile_context_free(settings);
   if (*out) return HEED_OK;
   if (error == PCRE2_ERROR_HEAP_FAILED) return out_of_memory(context);
-  char quoted[HD_QUOTE_LENGTH];
   PCRE2_UCHAR reason[160] = "";
-  pcre2_get_error_message(error, reason, sizeof reason);
-  return hd_fail(context, HEED_E_UNSUPPORTED, "%s: the pre-tokenizer's pattern is not understood: %s (character %zu of \"%s\")", file,
-                 (const char *)reason, offset, hd_quote((heed_text){pattern, strlen(pattern)}, quoted));
+  char quoted[HD_QUOTE_LENGTH];
+  size_t from = offset > 20 ? offset - 20 : 0; // what stands around the error
+  return hd_fail(context, HEED_E_UNSUPPORTED, "%s: the pre-tokenizer's pattern is not understood: %s (near \"%s\")", file,
+                 pcre2_get_error_message(error, reason, sizeof reason) < 0 ? "unknown error" : (const char *)reason,
+                 hd_quote((heed_text){pattern + from, (size_t)length - from}, quoted));
+}
+
+static heed_status compile(heed_context *context, const hd_splitter *splitter, const char *pattern, const char *file, pcre2_code **out) {
+  char *translated;
+  char quoted[HD_QUOTE_LENGTH];
+  heed_text given = {pattern, strlen(pattern)};
+  int64_t length = hd_pattern_translate(given, NULL);
+  HD_REQUIRE(
+      length >= 0, context, HEED_E_UNSUPPORTED,
+      "%s: the pre-tokenizer's pattern uses what heed does not know: a class in a class, \\h, (?m) or more than %d bytes (got \"%s\")",
+      file, HD_MAX_PATTERN_BYTES, hd_quote(given, quoted));
+  HD_TRY(hd_allocate(context, "a regular expression", length, 1, &translated));
+  hd_pattern_translate(given, translated);
+  heed_status status = compile_translated(context, splitter, translated, length, file, out);
+  hd_release(context, translated, length, 1);
+  return status;
 }
 
 static heed_status ignore_piece(void *user, heed_text piece) {

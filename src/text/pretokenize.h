@@ -27,9 +27,13 @@ const char *hd_pre_tokenizer_name(const hd_pre_tokenizer *pre_tokenizer);
 /* "gpt2, smollm, ..." for messages; static. */
 const char *hd_pre_tokenizer_known(void);
 
-/* The pattern heed uses for a known pattern of tokenizer.json, or NULL. They differ in how white space is spelled: see pretokenize.c. */
-const char *hd_pattern_known(heed_text pattern);
 extern const char hd_pattern_gpt2[], hd_pattern_digit[], hd_pattern_digits[];
+
+enum { HD_MAX_PATTERN_BYTES = 16 * 1024 };
+
+/* A pattern as the tokenizers library means it (Oniguruma's Ruby syntax) in PCRE2's syntax, where they differ: \s and \S are Unicode's White_Space. Returns its length, and
+ * writes it where out is not NULL; −1 for what would silently mean something else. */
+int64_t hd_pattern_translate(heed_text pattern, char *out);
 
 typedef struct hd_splitter {
   heed_allocator allocator;
