@@ -25,7 +25,7 @@ HEED_API void heed_tokenizer_free(heed_tokenizer *tokenizer);
 typedef struct heed_tokenizer_info {
   size_t size;
   const char *kind;          /* "byte-level BPE", "SentencePiece BPE"; static */
-  const char *pre_tokenizer; /* "gpt2", "smollm", "llama3", "qwen2", "none"; static */
+  const char *pre_tokenizer; /* "gpt2", "smollm", "llama3", "qwen2", "pattern" (the file's own), "none"; static */
   int64_t vocabulary;        /* ids are in [0, vocabulary) */
   int32_t bos, eos, unknown; /* −1 where the model has none */
   bool adds_bos, adds_eos;   /* what encode does with add_special */
@@ -39,7 +39,8 @@ typedef struct heed_encode_options {
 } heed_encode_options;
 
 /* *ids [*count] is allocated with the context's allocator; give it back with heed_ids_free. options NULL: no special tokens are added or parsed.
- * Text that is not UTF-8 is HEED_E_FORMAT and names the byte. Time O(n log n). */
+ * What a model has no token for, not even byte by byte, becomes its unknown token, or is left out where the model's own tokenizer does that (a byte-level
+ * vocabulary without some control characters). Text that is not UTF-8 is HEED_E_FORMAT and names the byte. Time O(n log n). */
 HEED_API heed_status heed_encode(heed_context *context, const heed_tokenizer *tokenizer, heed_text text, const heed_encode_options *options,
                                  int32_t **ids, int64_t *count);
 HEED_API void heed_ids_free(heed_context *context, int32_t *ids, int64_t count);
@@ -48,7 +49,7 @@ HEED_API void heed_ids_free(heed_context *context, int32_t *ids, int64_t count);
  * tokenizer. An id out of range gives an empty text. */
 HEED_API heed_text heed_token_text(const heed_tokenizer *tokenizer, int32_t id);
 HEED_API bool heed_token_is_special(const heed_tokenizer *tokenizer, int32_t id);
-/* The id of a token by its exact name (special tokens too), or −1. */
+/* The id of the token whose text is exactly this (special tokens too; a byte token by "<0x0A>"), or −1. */
 HEED_API int32_t heed_token_find(const heed_tokenizer *tokenizer, heed_text name);
 
 /* Decodes a stream of ids without ever splitting a UTF-8 character: bytes that begin a character are held back until it is whole (bytes that can

@@ -32,7 +32,7 @@ static bool has_byte_tokens(const hd_vocabulary *vocabulary, heed_text text) {
   return true;
 }
 
-/* A symbol that no token stands for: its bytes, or the unknown token. */
+/* A symbol that no token stands for: its bytes, the token for unknown text, or nothing. */
 static heed_status push_unknown(encoder *e, heed_text text) {
   const hd_tokenizer_settings *settings = &e->tokenizer->settings;
   // Files spell a space as "▁", so that is what falls back to bytes.
@@ -41,11 +41,9 @@ static heed_status push_unknown(encoder *e, heed_text text) {
     for (size_t i = 0; i < text.length; i++) HD_TRY(push_id(e, e->tokenizer->vocabulary.byte[(unsigned char)text.data[i]]));
     return HEED_OK;
   }
-  HD_REQUIRE(settings->unknown >= 0, e->context, HEED_E_UNSUPPORTED,
-             "the vocabulary has no token for the byte 0x%02X and none for unknown text", (unsigned char)text.data[0]);
-  if (e->after_unknown && settings->fuse_unknown) return HEED_OK;
+  if (settings->stand_in < 0 || (e->after_unknown && settings->fuse_unknown)) return HEED_OK;
   e->after_unknown = true;
-  return push_id(e, settings->unknown);
+  return push_id(e, settings->stand_in);
 }
 
 static heed_status encode_piece(void *user, heed_text piece) {

@@ -94,6 +94,7 @@ static heed_status read_byte_level(gguf_source *source, hd_tokenizer_spec *spec)
   HD_TRY(read_id(source, KEY "bos_token_id", -1, &settings->bos));
   HD_TRY(read_id(source, KEY "eos_token_id", -1, &settings->eos));
   HD_TRY(read_id(source, KEY "unknown_token_id", -1, &settings->unknown));
+  settings->stand_in = -1;
   // Llama 3's own tokenizer takes whole words first and begins every text; its GGUF files do not say so.
   bool is_llama3 = strcmp(spec->pre_tokenizer->name, "llama3") == 0;
   settings->whole_words = is_llama3;
@@ -107,6 +108,7 @@ static heed_status read_sentencepiece(gguf_source *source, hd_tokenizer_spec *sp
   HD_REQUIRE(source->scores, source->context, HEED_E_FORMAT, "%s: " KEY "scores is missing", source->file);
   // Where a file is silent, SentencePiece's own ids and habits hold: 0 unknown, 1 begin, 2 end, a space and the begin token in front.
   HD_TRY(read_id(source, KEY "unknown_token_id", 0, &settings->unknown));
+  settings->stand_in = settings->unknown;
   HD_TRY(read_id(source, KEY "bos_token_id", 1, &settings->bos));
   HD_TRY(read_id(source, KEY "eos_token_id", 2, &settings->eos));
   HD_TRY(hd_meta_bool_or(source->context, source->tensors, KEY "add_space_prefix", true, &prefix));

@@ -157,7 +157,7 @@ static heed_status read_model(hd_json_source *source, hd_tokenizer_spec *spec, i
   spec->token_count = source->token_count;
   spec->merge_count = (int64_t)json_array_size(source->merges);
   HD_TRY(hd_json_text_or(&source->model, "unk_token", "", &unknown));
-  settings->unknown = unknown.length ? find_token(source, unknown) : -1;
+  settings->unknown = settings->stand_in = unknown.length ? find_token(source, unknown) : -1;
   HD_REQUIRE(unknown.length == 0 || settings->unknown >= 0, source->context, HEED_E_FORMAT,
              "%s: model.unk_token is not in the vocabulary (got \"%s\")", source->file, hd_quote(unknown, quoted));
   return HEED_OK;

@@ -34,6 +34,7 @@ typedef struct hd_tokenizer_settings {
   hd_prefix prefix;
   hd_normal_form form;
   int32_t bos, eos, unknown; /* −1: none */
+  int32_t stand_in; /* for a character that has no token; −1: it is left out, as the tokenizers library does where a model names none */
   int32_t before[HD_MAX_AROUND], after[HD_MAX_AROUND];
   int before_count, after_count;
 } hd_tokenizer_settings;
