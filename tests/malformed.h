@@ -7,6 +7,8 @@
 
 #include "test.h"
 
+#include "../src/base/philox.h"
+
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -192,6 +194,43 @@ static inline void check_out_of_memory(reader_fn reader, const char *path) {
     assert_true(n < 10000);
   }
   assert_true(n > 1);
+}
+
+/* Spoils one to four bytes among the first `range` of a valid file, `count` times over, each time anew. The reader may accept or refuse the result; it must stay
+ * within its memory (a sanitizer build sees more), leave nothing behind, and say something when it refuses. The same seed spoils the same bytes. */
+static inline void check_mutations(reader_fn reader, const char *path, int64_t range, int count) {
+  enum { SPOILED = 4 };
+  int64_t refused = 0;
+  meter m = {0};
+  heed_context *context = metered_context(&m); // one for all: asking the processor what it can do is slow on a virtual machine
+  const size_t before = m.live;
+  int file = open(path, O_RDWR | O_CLOEXEC);
+  assert_true(file >= 0);
+  for (int i = 0; i < count; i++) {
+    uint32_t words[4];
+    unsigned char old[SPOILED];
+    off_t at[SPOILED];
+    hd_philox((uint32_t[4]){(uint32_t)i}, 7, words);
+    const int spoiled = 1 + (int)(words[0] >> 30);
+    for (int k = 0; k < spoiled; k++) {
+      at[k] = (off_t)(words[k] % (uint32_t)range);
+      assert_int_equal(pread(file, &old[k], 1, at[k]), 1);
+      // A new byte, a flipped bit, or an extreme.
+      const unsigned char byte = (unsigned char)(words[k] >> 20), kind = (unsigned char)(words[3] >> (8 * k)) % 4;
+      const unsigned char with = kind == 0 ? byte : kind == 1 ? (unsigned char)(old[k] ^ 1 << (byte & 7)) : kind == 2 ? 0xff : 0;
+      assert_int_equal(pwrite(file, &with, 1, at[k]), 1);
+    }
+    heed_status status = reader(context, path);
+    refused += status != HEED_OK;
+    if (status != HEED_OK && status != HEED_E_FORMAT && status != HEED_E_UNSUPPORTED && status != HEED_E_ARGUMENT)
+      fail_msg("mutation %d: %s: %s", i, heed_status_name(status), heed_error(context));
+    if (status != HEED_OK && !*heed_error(context)) fail_msg("mutation %d: refused without a reason", i);
+    if (m.live != before) fail_msg("mutation %d: %zu bytes leaked", i, m.live - before);
+    for (int k = spoiled - 1; k >= 0; k--) assert_int_equal(pwrite(file, &old[k], 1, at[k]), 1);
+  }
+  close(file);
+  heed_context_free(context);
+  assert_true(refused > count / 4);
 }
 
 #endif

@@ -3,8 +3,8 @@
 
 #include <stdio.h>
 
-enum { PREAMBLE = 8, MAX_HEADER = 1 << 20 }; /* a header in use has 118 bytes */
-enum { WRITE_ALIGN = 64 };                   /* specification: the data begin at a multiple of 64 */
+enum { PREAMBLE = 8, MAX_HEADER = 65535 }; /* what version 1.0 can say; headers of plain arrays have 118 bytes */
+enum { WRITE_ALIGN = 64 };                 /* specification: the data begin at a multiple of 64 */
 enum { WRITE_BYTES = 1 << 16 };
 
 /* ---- the header, a Python dict ---------------------------------------------------------------------------------------------- */

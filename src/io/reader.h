@@ -9,7 +9,7 @@
 
 /* Tensors live in chunks, so that no allocation grows beyond what the file has shown so far, and addresses stay. 2^20 tensors are ten times those of the largest
  * mixture-of-experts models in use. */
-enum { HD_CHUNK_TENSORS = 4096, HD_CHUNKS = 256 };
+enum { HD_CHUNK_TENSORS = 512, HD_CHUNKS = 2048 };
 /* The largest published models have fewer than 200 shards; each holds a file descriptor. */
 enum { HD_MAX_FILES = 512 };
 

@@ -357,6 +357,16 @@ static void out_of_memory(void **state) {
   for (int i = 0; i < METAS; i++) bytes_free(&p.meta[i].value);
 }
 
+static void mutations(void **state) {
+  (void)state;
+  plan p = base();
+  bytes content = {0};
+  write_plan(&p, &content);
+  check_mutations(open_and_read, write_file("mutated.gguf", content.data, content.size), 500, 3000);
+  bytes_free(&content);
+  for (int i = 0; i < METAS; i++) bytes_free(&p.meta[i].value);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(heads),
@@ -371,6 +381,7 @@ int main(void) {
       cmocka_unit_test(shrunk_after_opening),
       cmocka_unit_test(many_empty_tensors),
       cmocka_unit_test(out_of_memory),
+      cmocka_unit_test(mutations),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

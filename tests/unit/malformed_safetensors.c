@@ -238,6 +238,12 @@ static void out_of_memory(void **state) {
   check_out_of_memory(open_and_read, write_safetensors("memory.safetensors", base, size, size, BASE_DATA));
 }
 
+static void mutations(void **state) {
+  (void)state;
+  const size_t size = sizeof base - 1;
+  check_mutations(open_and_read, write_safetensors("mutated.safetensors", base, size, size, BASE_DATA), (int64_t)size + 8, 3000);
+}
+
 /* ---- shards ----------------------------------------------------------------------------------------------------------------- */
 
 static const char shard_a[] = "{\"x\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}";
@@ -304,6 +310,7 @@ int main(void) {
       cmocka_unit_test(costly_header),
       cmocka_unit_test(shrunk_after_opening),
       cmocka_unit_test(out_of_memory),
+      cmocka_unit_test(mutations),
       cmocka_unit_test(shards),
       cmocka_unit_test(directories),
   };

@@ -452,6 +452,19 @@ static void spoiled_archives(void **state) {
   bytes_free(&e[1].content);
 }
 
+static void mutations(void **state) {
+  (void)state;
+  zip_entry e[2];
+  bytes file = {0};
+  zip_base(e);
+  check_mutations(load_and_free, write_file("mutated.npy", e[0].content.data, e[0].content.size), 128, 3000);
+  write_zip(e, 2, &file);
+  check_mutations(load_x, write_file("mutated.npz", file.data, file.size), (int64_t)file.size, 3000);
+  bytes_free(&file);
+  bytes_free(&e[0].content);
+  bytes_free(&e[1].content);
+}
+
 /* 1000:1: sixteen million zeros. */
 static void bomb(void **state) {
   (void)state;
@@ -500,6 +513,7 @@ int main(void) {
       cmocka_unit_test(failing_saves),
       cmocka_unit_test(archives),
       cmocka_unit_test(spoiled_archives),
+      cmocka_unit_test(mutations),
       cmocka_unit_test(bomb),
       cmocka_unit_test(from_safetensors_and_gguf),
   };
