@@ -16,8 +16,7 @@ demo: all
 
 test:
 	@tools/deps test
-	@tools/get-models >/dev/null
-	@cmake -S . -B $(BUILD) -DBUILD_TESTING=ON
+	@models=$$(tools/get-models smollm2) && cmake -S . -B $(BUILD) -DBUILD_TESTING=ON -DHEED_MODELS="$$(dirname "$$models")"
 	@cmake --build $(BUILD) -j $(JOBS) -- --no-print-directory
 	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS); status=$$?; tests/levels; exit $$status
 
