@@ -1,7 +1,9 @@
-/* malformed.h: what the tests of file readers share: files made of pieces, an allocator that counts and can fail, and the demands on a refusal.
+/* malformed.h: what the tests of file readers share: files made of pieces, an allocator that counts and can fail, and the demands on a
+ * refusal.
  *
- * A malformed file is a valid one plus one edit, so that the edit is what fails. A refusal must have the right status and one line that starts with the file and
- * holds a given fragment, take under 50 ms of processor time, allocate no more than the file and 1 MiB at once, and leave nothing behind. */
+ * A malformed file is a valid one plus one edit, so that the edit is what fails. A refusal must have the right status and one line that
+ * starts with the file and holds a given fragment, take under 50 ms of processor time, allocate no more than the file and 1 MiB at once,
+ * and leave nothing behind. */
 #ifndef HEED_MALFORMED_H
 #define HEED_MALFORMED_H
 
@@ -196,8 +198,9 @@ static inline void check_out_of_memory(reader_fn reader, const char *path) {
   assert_true(n > 1);
 }
 
-/* Spoils one to four bytes among the first `range` of a valid file, `count` times over, each time anew. The reader may accept or refuse the result; it must stay
- * within its memory (a sanitizer build sees more), leave nothing behind, and say something when it refuses. The same seed spoils the same bytes. */
+/* Spoils one to four bytes among the first `range` of a valid file, `count` times over, each time anew. The reader may accept or refuse
+ * the result; it must stay within its memory (a sanitizer build sees more), leave nothing behind, and say something when it refuses. The
+ * same seed spoils the same bytes. */
 static inline void check_mutations(reader_fn reader, const char *path, int64_t range, int count) {
   enum { SPOILED = 4 };
   int64_t refused = 0;

@@ -1,7 +1,8 @@
 /* gguf.c: GGUF versions 2 and 3: a header of typed metadata and tensor descriptions, then aligned data.
  *
- * The header is read in growing windows and stays in memory: texts are never copied, an array of texts costs 4 bytes an element besides. Its end is known only when it is
- * parsed, so a cursor asks for bytes before it looks at them, and every count is compared with what the rest of the file can hold. Format: the GGUF specification (ggml/docs/gguf.md). */
+ * The header is read in growing windows and stays in memory: texts are never copied, an array of texts costs 4 bytes an element besides.
+ * Its end is known only when it is parsed, so a cursor asks for bytes before it looks at them, and every count is compared with what the
+ * rest of the file can hold. Format: the GGUF specification (ggml/docs/gguf.md). */
 #include "reader.h"
 
 /* Texts are addressed by 32-bit offsets. */
@@ -17,7 +18,8 @@ enum { MAX_ALIGNMENT = 1 << 20 }; /* beyond a huge page's worth it would only be
 /* The least that a key or a tensor description takes: key length, one byte, type, one byte; name length, one byte, rank, type, offset. */
 enum { MIN_KEY_BYTES = 8 + 1 + 4 + 1, MIN_TENSOR_BYTES = 8 + 1 + 4 + 4 + 8 };
 
-/* Types whose size is known and whose values are not read as weights. Numbers that were removed or never given are in no table. Source: ggml.h, gguf-py 0.19. */
+/* Types whose size is known and whose values are not read as weights. Numbers that were removed or never given are in no table. Source:
+ * ggml.h, gguf-py 0.19. */
 static const struct {
   const char *name;
   uint32_t number;

@@ -1,4 +1,5 @@
-/* json.c: scanning, parsing and reading JSON. The scan runs over the text as it arrives from the file, so that 100 MB of "[" are refused at the first megabyte. */
+/* json.c: scanning, parsing and reading JSON. The scan runs over the text as it arrives from the file, so that 100 MB of "[" are refused
+ * at the first megabyte. */
 #include "json.h"
 
 #include <math.h>
@@ -7,8 +8,9 @@
 /* Deeper than any configuration or tokenizer; jansson would recurse to 2048. */
 enum { DEPTH_LIMIT = 64 };
 
-/* What jansson 2.14 takes for a value, in bytes with malloc's overhead (its structures on a 64-bit machine): an empty object has a hash table of 8 buckets, an empty array 8
- * slots. A text whose values would take more than 32 times its own size (plus a slack for small ones) is refused before anything is built. */
+/* What jansson 2.14 takes for a value, in bytes with malloc's overhead (its structures on a 64-bit machine): an empty object has a hash
+ * table of 8 buckets, an empty array 8 slots. A text whose values would take more than 32 times its own size (plus a slack for small
+ * ones) is refused before anything is built. */
 enum { OBJECT_COST = 224, ARRAY_COST = 128, STRING_COST = 80, NUMBER_COST = 32, PAIR_COST = 32, SLOT_COST = 16 };
 enum { COST_FACTOR = 32, COST_SLACK = 1 << 20 };
 enum { SCAN_BYTES = 1 << 20 };

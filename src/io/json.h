@@ -1,7 +1,8 @@
 /* json.h: the one door through which JSON enters: configuration, tokenizers, safetensors headers and indexes.
  *
- * jansson parses; this door bounds what it may cost and names what is wrong. A text is scanned before it is parsed: encoding, depth, and an estimate of the
- * memory that its values will take. Duplicate keys, NaN, numbers out of range, lone surrogates and NUL are refused. The getters check range and kind and name file and key. */
+ * jansson parses; this door bounds what it may cost and names what is wrong. A text is scanned before it is parsed: encoding, depth, and
+ * an estimate of the memory that its values will take. Duplicate keys, NaN, numbers out of range, lone surrogates and NUL are refused.
+ * The getters check range and kind and name file and key. */
 #ifndef HD_JSON_H
 #define HD_JSON_H
 
@@ -36,8 +37,8 @@ typedef struct hd_json_place {
   const json_t *object;
 } hd_json_place;
 
-/* A key that must be there, of that kind and in that range (both ends allowed): HEED_E_FORMAT otherwise. Integers are written as integers (not 1e3, 1.5); numbers may be
- * either. Text is borrowed from the document; it holds no NUL and ends in one. */
+/* A key that must be there, of that kind and in that range (both ends allowed): HEED_E_FORMAT otherwise. Integers are written as
+ * integers (not 1e3, 1.5); numbers may be either. Text is borrowed from the document; it holds no NUL and ends in one. */
 heed_status hd_json_integer(const hd_json_place *in, const char *key, int64_t min, int64_t max, int64_t *out);
 heed_status hd_json_number(const hd_json_place *in, const char *key, double min, double max, double *out);
 heed_status hd_json_bool(const hd_json_place *in, const char *key, bool *out);

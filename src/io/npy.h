@@ -24,12 +24,14 @@ typedef struct hd_npy_head {
   int64_t count, header_bytes;
 } hd_npy_head;
 
-/* Reads and checks the header, and that the data that follow it have exactly their size. HEED_E_UNSUPPORTED for a type that is not a number heed reads. */
+/* Reads and checks the header, and that the data that follow it have exactly their size. HEED_E_UNSUPPORTED for a type that is not a
+ * number heed reads. */
 heed_status hd_npy_read_head(hd_stream *stream, hd_npy_head *head);
 /* Header and data; a fortran-ordered array comes as a view with the strides of that order, a big-endian one in the machine's order. */
 heed_status hd_npy_read(hd_stream *stream, heed_view *out);
 
-/* A new array for count elements of a file's type, and where in it the file's bytes go before hd_plain_widen. A single element has rank 1. */
+/* A new array for count elements of a file's type, and where in it the file's bytes go before hd_plain_widen. A single element has rank
+ * 1. */
 heed_status hd_array_new(heed_context *context, const hd_plain *plain, int ndim, const int64_t *dim, int64_t count, heed_view *out,
                          void **raw);
 

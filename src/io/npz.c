@@ -1,4 +1,5 @@
-/* npz.c: archives of arrays, through libzip. What libzip allocates is bounded by the archive's directory; what an entry may inflate to is bounded here. */
+/* npz.c: archives of arrays, through libzip. What libzip allocates is bounded by the archive's directory; what an entry may inflate to
+ * is bounded here. */
 #include "npy.h"
 
 #include <zip.h>

@@ -1,4 +1,5 @@
-/* plain.c: the number types of array files and their way into memory. Files are little-endian unless they say otherwise; so is every machine heed runs on. */
+/* plain.c: the number types of array files and their way into memory. Files are little-endian unless they say otherwise; so is every
+ * machine heed runs on. */
 #include "reader.h"
 
 static const hd_plain types[] = {

@@ -7,8 +7,8 @@
 #include "json.h"
 #include "tensors.h"
 
-/* Tensors live in chunks, so that no allocation grows beyond what the file has shown so far, and addresses stay. 2^20 tensors are ten times those of the largest
- * mixture-of-experts models in use. */
+/* Tensors live in chunks, so that no allocation grows beyond what the file has shown so far, and addresses stay. 2^20 tensors are ten
+ * times those of the largest mixture-of-experts models in use. */
 enum { HD_CHUNK_TENSORS = 512, HD_CHUNKS = 2048 };
 /* The largest published models have fewer than 200 shards; each holds a file descriptor. */
 enum { HD_MAX_FILES = 512 };
@@ -55,8 +55,9 @@ typedef struct hd_plain {
 /* NULL for a type whose values heed cannot read as numbers. */
 const hd_plain *hd_plain_by_name(const char *name);
 const hd_plain *hd_plain_by_kind(char kind, int64_t bytes);
-/* Turns count elements of the file's bytes, which end where `array` ends, into elements of plain->type in place: array has room for count of those, and the file's bytes
- * lie at its end. HEED_E_FORMAT for a bool that is neither 0 nor 1, HEED_E_UNSUPPORTED for a u64 beyond the i64 range. */
+/* Turns count elements of the file's bytes, which end where `array` ends, into elements of plain->type in place: array has room for
+ * count of those, and the file's bytes lie at its end. HEED_E_FORMAT for a bool that is neither 0 nor 1, HEED_E_UNSUPPORTED for a u64
+ * beyond the i64 range. */
 heed_status hd_plain_widen(heed_context *context, const char *file, const hd_plain *plain, bool big_endian, int64_t count, void *array);
 
 #endif

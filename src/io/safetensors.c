@@ -1,6 +1,8 @@
-/* safetensors.c: an 8-byte length, a JSON header, then the data, which the tensors must cover without a hole; and the index that spreads one model over several files.
+/* safetensors.c: an 8-byte length, a JSON header, then the data, which the tensors must cover without a hole; and the index that spreads
+ * one model over several files.
  *
- * Format: the description in huggingface/safetensors. The header is parsed through json.h, so its cost is bounded before a value is built. */
+ * Format: the description in huggingface/safetensors. The header is parsed through json.h, so its cost is bounded before a value is
+ * built. */
 #include "reader.h"
 
 #include <stdio.h>
@@ -9,7 +11,8 @@
 #define HEADER_LIMIT INT64_C(100000000)
 enum { LENGTH_BYTES = 8, MAX_NAME_BYTES = 1024 };
 
-/* Types by their size in bits. Those with a storage can be weights, those that hd_plain_by_name knows can be read as arrays, the rest is known by name. */
+/* Types by their size in bits. Those with a storage can be weights, those that hd_plain_by_name knows can be read as arrays, the rest is
+ * known by name. */
 static const struct {
   const char *name;
   int bits;

@@ -1,4 +1,5 @@
-/* tensors.c: opening a model file of any kind, the finished list, and reading weights. The formats are in gguf.c and safetensors.c, metadata getters in meta.c. */
+/* tensors.c: opening a model file of any kind, the finished list, and reading weights. The formats are in gguf.c and safetensors.c,
+ * metadata getters in meta.c. */
 #include "reader.h"
 
 #include <stdio.h>

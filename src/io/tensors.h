@@ -1,7 +1,8 @@
 /* tensors.h: one reader for model files: GGUF, safetensors (whole or in shards), Hugging Face directories.
  *
- * Opening reads and checks everything but the weights: after hd_tensors_open every tensor's bytes lie inside its file and no two overlap. Weights are then read with pread,
- * one tensor or part at a time, from any thread. What the numbers mean (families, tokenizers, dequantisation) is the business of others. */
+ * Opening reads and checks everything but the weights: after hd_tensors_open every tensor's bytes lie inside its file and no two
+ * overlap. Weights are then read with pread, one tensor or part at a time, from any thread. What the numbers mean (families, tokenizers,
+ * dequantisation) is the business of others. */
 #ifndef HD_TENSORS_H
 #define HD_TENSORS_H
 
@@ -26,9 +27,9 @@ typedef struct hd_tensor {
 
 typedef struct hd_tensors hd_tensors;
 
-/* path: a GGUF file, a .safetensors file, a .safetensors.index.json, a Hugging Face directory, or a config in one (its name ends in .json).
- * HEED_E_FILE, HEED_E_FORMAT, HEED_E_UNSUPPORTED, HEED_E_MEMORY; *out is NULL on error. The object keeps the allocator, not the context, and never changes: it may be
- * shared between threads. Borrowed pointers live until it is closed. */
+/* path: a GGUF file, a .safetensors file, a .safetensors.index.json, a Hugging Face directory, or a config in one (its name ends in
+ * .json). HEED_E_FILE, HEED_E_FORMAT, HEED_E_UNSUPPORTED, HEED_E_MEMORY; *out is NULL on error. The object keeps the allocator, not the
+ * context, and never changes: it may be shared between threads. Borrowed pointers live until it is closed. */
 heed_status hd_tensors_open(heed_context *context, const char *path, hd_tensors **out);
 void hd_tensors_close(hd_tensors *tensors);
 
@@ -44,11 +45,13 @@ int64_t hd_tensors_count(const hd_tensors *tensors);
 const hd_tensor *hd_tensors_at(const hd_tensors *tensors, int64_t i); /* in the order of the file */
 /* NULL where there is none of that name; O(log n). */
 const hd_tensor *hd_tensors_find(const hd_tensors *tensors, const char *name);
-/* A tensor that must be there, with this shape and of a type whose values heed can read. HEED_E_FORMAT (missing, other shape) or HEED_E_UNSUPPORTED (type; lists the known). */
+/* A tensor that must be there, with this shape and of a type whose values heed can read. HEED_E_FORMAT (missing, other shape) or
+ * HEED_E_UNSUPPORTED (type; lists the known). */
 heed_status hd_tensors_weight(heed_context *context, const hd_tensors *tensors, const char *name, int ndim, const int64_t *dim,
                               const hd_tensor **out);
 
-/* The tensor's bytes, as stored: little-endian numbers or quantised blocks. HEED_E_UNSUPPORTED for a type that is known by name only, HEED_E_FORMAT if the file has shrunk. */
+/* The tensor's bytes, as stored: little-endian numbers or quantised blocks. HEED_E_UNSUPPORTED for a type that is known by name only,
+ * HEED_E_FORMAT if the file has shrunk. */
 heed_status hd_tensors_read(heed_context *context, const hd_tensors *tensors, const hd_tensor *tensor, void *out);
 /* The same for bytes [begin, begin + bytes) of the tensor. */
 heed_status hd_tensors_read_part(heed_context *context, const hd_tensors *tensors, const hd_tensor *tensor, int64_t begin, int64_t bytes,
@@ -90,8 +93,8 @@ const hd_meta *hd_meta_at(const hd_tensors *tensors, int64_t i); /* in the order
 const hd_meta *hd_meta_find(const hd_tensors *tensors, const char *key);
 const char *hd_meta_type_name(hd_meta_type type); /* "u32", "text", ...; static */
 
-/* A key that must be there, of that kind and in that range (both ends allowed): HEED_E_FORMAT otherwise. An integer may have any integer type, a number any type but bool and
- * text (and is finite). */
+/* A key that must be there, of that kind and in that range (both ends allowed): HEED_E_FORMAT otherwise. An integer may have any integer
+ * type, a number any type but bool and text (and is finite). */
 heed_status hd_meta_integer(heed_context *context, const hd_tensors *tensors, const char *key, int64_t min, int64_t max, int64_t *out);
 heed_status hd_meta_number(heed_context *context, const hd_tensors *tensors, const char *key, double min, double max, double *out);
 heed_status hd_meta_bool(heed_context *context, const hd_tensors *tensors, const char *key, bool *out);
@@ -104,7 +107,8 @@ heed_status hd_meta_number_or(heed_context *context, const hd_tensors *tensors, 
 heed_status hd_meta_bool_or(heed_context *context, const hd_tensors *tensors, const char *key, bool fallback, bool *out);
 heed_status hd_meta_text_or(heed_context *context, const hd_tensors *tensors, const char *key, const char *fallback, heed_text *out);
 
-/* An array that must be there, with elements of that kind (HD_META_I64: any integer type; HD_META_F64: f32 or f64; HD_META_BOOL; HD_META_TEXT). */
+/* An array that must be there, with elements of that kind (HD_META_I64: any integer type; HD_META_F64: f32 or f64; HD_META_BOOL;
+ * HD_META_TEXT). */
 heed_status hd_meta_array(heed_context *context, const hd_tensors *tensors, const char *key, hd_meta_type kind, const hd_meta **out);
 /* Element i of an array of that kind, 0 ≤ i < count; i = 0 of a single value too. A u64 beyond INT64_MAX is given as INT64_MAX. */
 int64_t hd_meta_integer_at(const hd_meta *meta, int64_t i);

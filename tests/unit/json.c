@@ -227,8 +227,8 @@ static void costs(void **state) {
   json_set_alloc_funcs(malloc, free);
 }
 
-/* jansson's own requests fail too, one by one. Its scanner calls a text it has no memory for malformed, and 2.14 may even drop a byte of a long
- * one unnoticed (lex_save ignores the failure), so all that can be demanded is that nothing leaks. */
+/* jansson's own requests fail too, one by one. Its scanner calls a text it has no memory for malformed, and 2.14 may even drop a byte of
+ * a long one unnoticed (lex_save ignores the failure), so all that can be demanded is that nothing leaks. */
 static void out_of_memory_inside(void **state) {
   (void)state;
   static const char text[] = "{\"a\":[1,2.5,\"x\",{\"b\":[]}],\"c\":\"a text that is longer than sixteen bytes\"}";

@@ -1,4 +1,5 @@
-/* malformed_safetensors: every safetensors file that must be refused, each the valid base below plus one edit, and the odd ones that must be accepted. */
+/* malformed_safetensors: every safetensors file that must be refused, each the valid base below plus one edit, and the odd ones that
+ * must be accepted. */
 #include "malformed.h"
 
 #include "../../src/io/tensors.h"

@@ -1,4 +1,5 @@
-/* safetensors: files and Hugging Face directories are read as they were written, and every kind of file can be listed. What must be refused is in malformed_safetensors.c. */
+/* safetensors: files and Hugging Face directories are read as they were written, and every kind of file can be listed. What must be
+ * refused is in malformed_safetensors.c. */
 #include "malformed.h"
 
 #include "../../include/heed/model.h"
