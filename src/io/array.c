@@ -17,11 +17,6 @@ static const char *name_of(const char *path) {
   return NULL;
 }
 
-static bool ends_with(const char *text, const char *end) {
-  size_t length = strlen(text), tail = strlen(end);
-  return length >= tail && strcmp(text + length - tail, end) == 0;
-}
-
 static heed_status load_npy(heed_context *context, const char *path, heed_view *out) {
   hd_npy_file file;
   HD_TRY(hd_npy_open(context, path, &file));
@@ -35,7 +30,7 @@ static heed_status choose(heed_context *context, const char *path, const char *n
   char quoted[HD_QUOTE_LENGTH];
   HD_REQUIRE(name || count == 1, context, HEED_E_ARGUMENT, "%s: holds %lld arrays; name one as FILE:NAME", path, (long long)count);
   HD_REQUIRE(!name || found >= 0, context, HEED_E_ARGUMENT, "%s: holds no array \"%s\"", path,
-             hd_quote((heed_text){name, name ? strlen(name) : 0}, quoted));
+             hd_quote(hd_text_of(name ? name : ""), quoted));
   *chosen = name ? found : 0;
   return HEED_OK;
 }
@@ -78,8 +73,8 @@ static heed_status load_from_tensors(heed_context *context, const char *path, co
 }
 
 static heed_status load(heed_context *context, const char *path, const char *name, heed_view *out) {
-  if (ends_with(path, ".npz")) return load_npz(context, path, name, out);
-  if (ends_with(path, ".safetensors") || ends_with(path, ".gguf")) return load_from_tensors(context, path, name, out);
+  if (hd_ends_with(path, ".npz")) return load_npz(context, path, name, out);
+  if (hd_ends_with(path, ".safetensors") || hd_ends_with(path, ".gguf")) return load_from_tensors(context, path, name, out);
   return load_npy(context, path, out);
 }
 

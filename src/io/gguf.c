@@ -19,7 +19,7 @@ enum { MAX_ALIGNMENT = 1 << 20 }; /* beyond a huge page's worth it would only be
 enum { MIN_KEY_BYTES = 8 + 1 + 4 + 1, MIN_TENSOR_BYTES = 8 + 1 + 4 + 4 + 8 };
 
 /* Types whose size is known and whose values are not read as weights. Numbers that were removed or never given are in no table. Source:
- * ggml.h, gguf-py 0.19. */
+ * ggml.h and ggml-common.h, March 2026. */
 static const struct {
   const char *name;
   uint32_t number;
@@ -28,7 +28,7 @@ static const struct {
     {"Q8_1", 9, 32, 36},    {"Q8_K", 15, 256, 292},  {"IQ2_XXS", 16, 256, 66}, {"IQ2_XS", 17, 256, 74},  {"IQ3_XXS", 18, 256, 98},
     {"IQ1_S", 19, 256, 50}, {"IQ3_S", 21, 256, 110}, {"IQ2_S", 22, 256, 82},   {"IQ4_XS", 23, 256, 136}, {"I8", 24, 1, 1},
     {"I16", 25, 1, 2},      {"I32", 26, 1, 4},       {"I64", 27, 1, 8},        {"IQ1_M", 29, 256, 56},   {"TQ1_0", 34, 256, 54},
-    {"TQ2_0", 35, 256, 66}, {"MXFP4", 39, 32, 17},
+    {"TQ2_0", 35, 256, 66}, {"MXFP4", 39, 32, 17},   {"NVFP4", 40, 64, 36},    {"Q1_0", 41, 128, 18},    {"Q2_0", 42, 64, 18},
 };
 
 /* Bytes of one value; 0: texts and arrays, which carry their own length. */
@@ -238,8 +238,9 @@ static heed_status read_tensor(cursor *c, hd_tensor *tensor) {
   HD_TRY(take_u32(c, &number));
   HD_TRY(find_type(c, number, tensor, &elements, &bytes));
   int64_t row = tensor->ndim ? tensor->dim[tensor->ndim - 1] : 1;
-  if (row % elements)
-    return wrong(c, "row is not a multiple of its type's block", (uint64_t)row, elements == 32 ? "multiples of 32" : "multiples of 256");
+  HD_REQUIRE(row % elements == 0, c->context, HEED_E_FORMAT,
+             "%s: row is not a multiple of its type's block (%s %lld, byte %lld, got %lld, allowed multiples of %lld for %s)", AT_CURSOR(c),
+             (long long)row, (long long)elements, tensor->type);
   if (!hd_mul(tensor->count / elements, bytes, &tensor->bytes))
     return wrong(c, "byte size overflows", (uint64_t)tensor->count, "below 2^63 bytes");
   HD_TRY(take_u64(c, &offset));
@@ -276,8 +277,8 @@ static heed_status refuse_overlap(const cursor *c, const hd_tensor **sorted) {
     const hd_tensor *a = sorted[i - 1], *b = sorted[i];
     HD_REQUIRE(b->offset - a->offset >= a->bytes, c->context, HEED_E_FORMAT,
                "%s: the data of tensors \"%s\" and \"%s\" overlap (byte %lld, the first ends at %lld)", c->file->path,
-               hd_quote((heed_text){a->name, strlen(a->name)}, first), hd_quote((heed_text){b->name, strlen(b->name)}, second),
-               (long long)b->offset, (long long)(a->offset + a->bytes));
+               hd_quote(hd_text_of(a->name), first), hd_quote(hd_text_of(b->name), second), (long long)b->offset,
+               (long long)(a->offset + a->bytes));
   }
   return HEED_OK;
 }
@@ -291,7 +292,7 @@ static heed_status place_data(cursor *c) {
     hd_tensor *tensor = &c->tensors->chunk[i / HD_CHUNK_TENSORS][i % HD_CHUNK_TENSORS];
     char quoted[HD_QUOTE_LENGTH];
     int64_t end;
-    hd_quote((heed_text){tensor->name, strlen(tensor->name)}, quoted);
+    hd_quote(hd_text_of(tensor->name), quoted);
     HD_REQUIRE(tensor->offset % alignment == 0, c->context, HEED_E_FORMAT,
                "%s: misaligned data (tensor \"%s\", got offset %lld, allowed multiples of %lld)", c->file->path, quoted,
                (long long)tensor->offset, (long long)alignment);

@@ -12,13 +12,6 @@ typedef struct listing {
 
 enum { SHOWN_ELEMENTS = 6, SHOWN_TEXT = 40 };
 
-static heed_text text_of(const char *chars) { return (heed_text){chars, strlen(chars)}; }
-
-static bool is(const char *path, const char *suffix) {
-  size_t length = strlen(path), tail = strlen(suffix);
-  return length >= tail && strcmp(path + length - tail, suffix) == 0;
-}
-
 /* ---- metadata -------------------------------------------------------------------------------------------------------------- */
 
 /* The shortest decimal that gives the same float again. */
@@ -55,21 +48,21 @@ static size_t put_element(const hd_meta *meta, int64_t i, char *out, size_t room
 static heed_text array_text(listing *l, const hd_meta *meta) {
   const int64_t shown = meta->element == HD_META_ARRAY ? 0 : HD_MIN(meta->count, SHOWN_ELEMENTS);
   size_t used = (size_t)snprintf(l->text, sizeof l->text, "[");
-  for (int64_t i = 0; i < shown; i++) {
-    // Each element leaves room for the end.
-    if (used + 64 > sizeof l->text) break;
+  int64_t i = 0;
+  // Each element leaves room for the end.
+  for (; i < shown && used + 64 <= sizeof l->text; i++) {
     if (i) used += (size_t)snprintf(l->text + used, sizeof l->text - used, ", ");
     used += put_element(meta, i, l->text + used, sizeof l->text - used - 40);
   }
-  const char *end = shown < meta->count ? "%s... %lld in all]" : "]";
-  snprintf(l->text + used, sizeof l->text - used, end, shown ? ", " : "", (long long)meta->count);
-  return text_of(l->text);
+  if (i < meta->count) snprintf(l->text + used, sizeof l->text - used, "%s... %lld in all]", i ? ", " : "", (long long)meta->count);
+  else snprintf(l->text + used, sizeof l->text - used, "]");
+  return hd_text_of(l->text);
 }
 
 static bool list_meta(listing *l, const hd_tensors *tensors) {
   for (int64_t i = 0; i < hd_meta_count(tensors); i++) {
     const hd_meta *meta = hd_meta_at(tensors, i);
-    heed_file_item item = {.name = text_of(meta->key), .type = hd_meta_type_name(meta->type)};
+    heed_file_item item = {.name = hd_text_of(meta->key), .type = hd_meta_type_name(meta->type)};
     if (meta->type == HD_META_ARRAY) item.value = array_text(l, meta);
     else if (meta->type == HD_META_TEXT) item.value = hd_meta_text_at(meta, 0);
     else item.value = (heed_text){l->text, put_element(meta, 0, l->text, sizeof l->text)};
@@ -84,7 +77,7 @@ static heed_status list_config(heed_context *context, listing *l, const json_t *
   const char *key;
   json_t *value;
   json_object_foreach((json_t *)config, key, value) {
-    heed_file_item item = {.name = text_of(key), .type = kinds[json_typeof(value)]};
+    heed_file_item item = {.name = hd_text_of(key), .type = kinds[json_typeof(value)]};
     char *dump = NULL;
     size_t length = 0;
     if (json_is_string(value)) {
@@ -105,7 +98,7 @@ static heed_status list_config(heed_context *context, listing *l, const json_t *
 /* ---- arrays ---------------------------------------------------------------------------------------------------------------- */
 
 static heed_file_item array_item(const char *name, const char *type, int ndim, const int64_t *dim, int64_t bytes) {
-  heed_file_item item = {.is_tensor = true, .name = text_of(name), .value = text_of(""), .type = type, .ndim = ndim, .bytes = bytes};
+  heed_file_item item = {.is_tensor = true, .name = hd_text_of(name), .value = hd_text_of(""), .type = type, .ndim = ndim, .bytes = bytes};
   memcpy(item.dim, dim, (size_t)ndim * sizeof *dim);
   return item;
 }
@@ -167,7 +160,7 @@ heed_status heed_file_inspect(heed_context *context, const char *path, const cha
   listing l = {.each = each, .user = user};
   *format = "unknown";
   if (hd_is_directory(path)) return inspect_model(context, path, format, &l);
-  if (is(path, ".npy")) return inspect_npy(context, path, format, &l);
-  if (is(path, ".npz")) return inspect_npz(context, path, format, &l);
+  if (hd_ends_with(path, ".npy")) return inspect_npy(context, path, format, &l);
+  if (hd_ends_with(path, ".npz")) return inspect_npz(context, path, format, &l);
   return inspect_model(context, path, format, &l);
 }

@@ -55,8 +55,6 @@ const char *hd_quote(heed_text text, char buffer[HD_QUOTE_LENGTH]) {
   return buffer;
 }
 
-static heed_text text_of(const char *chars) { return (heed_text){chars, strlen(chars)}; }
-
 /* A value as a message shows it. */
 static const char *describe(const json_t *value, char buffer[HD_QUOTE_LENGTH]) {
   char quoted[HD_QUOTE_LENGTH];
@@ -165,7 +163,7 @@ static heed_status parse(const source *from, hd_json_rules rules, const char *te
     HD_REQUIRE(error.text[0] && json_error_code(&error) != json_error_out_of_memory, from->context, HEED_E_MEMORY,
                "out of memory: " PREFIX "JSON values", PREFIX_OF(from));
     return hd_fail(from->context, HEED_E_FORMAT, PREFIX "not valid JSON (line %d, column %d: %s)", PREFIX_OF(from), error.line,
-                   error.column, hd_quote(text_of(error.text), quoted));
+                   error.column, hd_quote(hd_text_of(error.text), quoted));
   }
   if (!json_is_object(value)) {
     json_decref(value);
@@ -287,6 +285,6 @@ heed_status hd_json_bool_or(const hd_json_place *in, const char *key, bool fallb
 
 heed_status hd_json_text_or(const hd_json_place *in, const char *key, const char *fallback, heed_text *out) {
   if (hd_json_has(in, key)) return hd_json_text(in, key, out);
-  *out = text_of(fallback ? fallback : "");
+  *out = hd_text_of(fallback ? fallback : "");
   return HEED_OK;
 }

@@ -58,6 +58,8 @@ bool hd_json_has(const hd_json_place *in, const char *key);
 /* For a value the caller has found itself: HEED_E_FORMAT "FILE: PART.KEY: <problem> (got <value, shortened>)". */
 heed_status hd_json_wrong(const hd_json_place *in, const char *key, const char *problem);
 
+static inline heed_text hd_text_of(const char *chars) { return (heed_text){chars, strlen(chars)}; }
+
 /* Text of a file as it may stand in a one-line message: at most 60 bytes, control characters and broken UTF-8 as \xNN. Returns buffer. */
 #define HD_QUOTE_LENGTH 256
 const char *hd_quote(heed_text text, char buffer[HD_QUOTE_LENGTH]);

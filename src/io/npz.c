@@ -29,8 +29,7 @@ static heed_status zip_failure(const hd_npz *npz, const char *name, zip_error_t 
                                                                                                              : HEED_E_FORMAT;
   char quoted[HD_QUOTE_LENGTH];
   const char *reason = code == ZIP_ER_EXISTS ? "duplicate entry" : zip_error_strerror(error);
-  return hd_fail(npz->context, status, "%s%s: %s", name ? "" : npz->path, name ? name : "",
-                 hd_quote((heed_text){reason, strlen(reason)}, quoted));
+  return hd_fail(npz->context, status, "%s%s: %s", name ? "" : npz->path, name ? name : "", hd_quote(hd_text_of(reason), quoted));
 }
 
 /* ---- the archive ----------------------------------------------------------------------------------------------------------- */
@@ -46,7 +45,7 @@ static heed_status refuse_duplicates(const hd_npz *npz, const char **names) {
   qsort(names, (size_t)npz->count, sizeof *names, compare_names);
   for (int64_t i = 1; i < npz->count; i++)
     HD_REQUIRE(strcmp(names[i - 1], names[i]) != 0, npz->context, HEED_E_FORMAT, "%s: duplicate entry (\"%s\")", npz->path,
-               hd_quote((heed_text){names[i], strlen(names[i])}, quoted));
+               hd_quote(hd_text_of(names[i]), quoted));
   return HEED_OK;
 }
 
@@ -136,7 +135,7 @@ static heed_status entry_open(hd_npz *npz, int64_t i, entry *e) {
   char quoted[HD_QUOTE_LENGTH];
   const char *name = hd_npz_name(npz, i);
   *e = (entry){.stream = {.context = npz->context, .name = e->name, .read = entry_read, .finish = entry_finish}};
-  snprintf(e->name, sizeof e->name, "%.*s:%s", HD_QUOTE_LENGTH - 2, npz->path, hd_quote((heed_text){name, strlen(name)}, quoted));
+  snprintf(e->name, sizeof e->name, "%.*s:%s", HD_QUOTE_LENGTH - 2, npz->path, hd_quote(hd_text_of(name), quoted));
   const zip_uint64_t known = ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE;
   if (zip_stat_index(npz->zip, (zip_uint64_t)i, 0, &info) != 0 || (info.valid & known) != known)
     return zip_failure(npz, e->name, zip_get_error(npz->zip));

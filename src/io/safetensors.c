@@ -51,11 +51,9 @@ typedef struct header {
   int64_t data_begin, data_bytes;
 } header;
 
-static heed_text text_of(const char *chars) { return (heed_text){chars, strlen(chars)}; }
-
 /* "FILE: tensor "NAME": " in front of a getter's sentence needs NAME as one part; it is shortened for that. */
 static hd_json_place place_of(const header *h, const char *name, const json_t *object, char quoted[HD_QUOTE_LENGTH]) {
-  return (hd_json_place){h->context, h->path, hd_quote(text_of(name), quoted), object};
+  return (hd_json_place){h->context, h->path, hd_quote(hd_text_of(name), quoted), object};
 }
 
 /* ---- one tensor ------------------------------------------------------------------------------------------------------------ */
@@ -201,7 +199,7 @@ static heed_status read_metadata(const header *h, const json_t *root) {
   if (keep) HD_TRY(hd_tensors_reserve_meta(h->context, h->tensors, (int64_t)json_object_size(metadata)));
   json_object_foreach((json_t *)metadata, key, value) {
     HD_REQUIRE(json_is_string(value), h->context, HEED_E_FORMAT, "%s: __metadata__.%s is not a text", h->path,
-               hd_quote(text_of(key), quoted));
+               hd_quote(hd_text_of(key), quoted));
     if (keep) HD_TRY(add_text(h, key, value));
   }
   return HEED_OK;
@@ -250,7 +248,7 @@ static heed_status check_shard_name(heed_context *context, const char *path, con
   char quoted[HD_QUOTE_LENGTH];
   const char *name = json_string_value(value);
   HD_REQUIRE(name && *name && !strchr(name, '/') && !strchr(name, '\\') && name[0] != '.', context, HEED_E_FORMAT,
-             "%s: weight_map.%s must name a file in the same directory", path, hd_quote(text_of(tensor), quoted));
+             "%s: weight_map.%s must name a file in the same directory", path, hd_quote(hd_text_of(tensor), quoted));
   return HEED_OK;
 }
 

@@ -59,22 +59,22 @@ static heed_status finish(heed_context *context, hd_tensors *tensors) {
   for (int64_t i = 1; i < tensors->count; i++) {
     const char *name = tensors->by_name[i]->name;
     HD_REQUIRE(strcmp(tensors->by_name[i - 1]->name, name) != 0, context, HEED_E_FORMAT, "%s: duplicate tensor name (\"%s\")",
-               tensors->path, hd_quote((heed_text){name, strlen(name)}, quoted));
+               tensors->path, hd_quote(hd_text_of(name), quoted));
   }
   for (int64_t i = 1; i < tensors->meta_count; i++) {
     const char *key = tensors->by_key[i]->key;
     HD_REQUIRE(strcmp(tensors->by_key[i - 1]->key, key) != 0, context, HEED_E_FORMAT, "%s: duplicate metadata key (\"%s\")", tensors->path,
-               hd_quote((heed_text){key, strlen(key)}, quoted));
+               hd_quote(hd_text_of(key), quoted));
   }
   return HEED_OK;
 }
 
-/* ---- opening --------------------------------------------------------------------------------------------------------------- */
-
-static bool ends_with(const char *text, const char *end) {
+bool hd_ends_with(const char *text, const char *end) {
   size_t length = strlen(text), tail = strlen(end);
   return length >= tail && strcmp(text + length - tail, end) == 0;
 }
+
+/* ---- opening --------------------------------------------------------------------------------------------------------------- */
 
 static heed_status join(heed_context *context, hd_tensors *tensors, const char *directory, const char *name, const char **out) {
   size_t length = strlen(directory), total = length + strlen(name) + 2;
@@ -110,7 +110,7 @@ static heed_status read_directory(heed_context *context, hd_tensors *tensors) {
   return hd_fail(context, HEED_E_FILE, "%s: holds neither model.safetensors nor model.safetensors.index.json", tensors->directory);
 }
 
-static heed_status begins_with_gguf(heed_context *context, const char *path, bool *yes) {
+static heed_status starts_as_gguf(heed_context *context, const char *path, bool *yes) {
   hd_file file;
   char magic[4] = {0};
   HD_TRY(hd_file_open(context, path, &file));
@@ -129,17 +129,17 @@ static heed_status read_any(heed_context *context, hd_tensors *tensors) {
     return read_directory(context, tensors);
   }
   HD_TRY(parent(context, tensors, path, &tensors->directory));
-  if (ends_with(path, ".index.json")) {
+  if (hd_ends_with(path, ".index.json")) {
     tensors->format = "safetensors";
     return hd_safetensors_index_read(context, tensors, path);
   }
-  if (ends_with(path, ".json")) {
+  if (hd_ends_with(path, ".json")) {
     tensors->config_path = path;
     return read_directory(context, tensors);
   }
-  HD_TRY(begins_with_gguf(context, path, &gguf));
-  if (gguf || ends_with(path, ".gguf")) return hd_gguf_read(context, tensors, path);
-  HD_REQUIRE(ends_with(path, ".safetensors"), context, HEED_E_FORMAT,
+  HD_TRY(starts_as_gguf(context, path, &gguf));
+  if (gguf || hd_ends_with(path, ".gguf")) return hd_gguf_read(context, tensors, path);
+  HD_REQUIRE(hd_ends_with(path, ".safetensors"), context, HEED_E_FORMAT,
              "%s: not a model file that heed reads (allowed GGUF, .safetensors, or a Hugging Face directory)", path);
   tensors->format = "safetensors";
   return hd_safetensors_read(context, tensors, path, NULL, NULL);
@@ -213,7 +213,7 @@ static const char *shape_text(int ndim, const int64_t *dim, char buffer[HD_SHAPE
 static heed_status unsupported_type(heed_context *context, const hd_tensors *tensors, const hd_tensor *tensor) {
   char quoted[HD_QUOTE_LENGTH];
   return hd_fail(context, HEED_E_UNSUPPORTED, "%s: tensor \"%s\" has type %s, which heed cannot read (allowed %s)", tensors->path,
-                 hd_quote((heed_text){tensor->name, strlen(tensor->name)}, quoted), tensor->type, hd_storage_known());
+                 hd_quote(hd_text_of(tensor->name), quoted), tensor->type, hd_storage_known());
 }
 
 heed_status hd_tensors_weight(heed_context *context, const hd_tensors *tensors, const char *name, int ndim, const int64_t *dim,

@@ -302,6 +302,9 @@ static void unsupported_types(void **state) {
   plan p = base();
   p.tensor[3].type = 39;
   check_plan(&p, HEED_E_UNSUPPORTED, "MXFP4");
+  p = base();
+  p.tensor[3].type = 40;
+  check_plan(&p, HEED_E_UNSUPPORTED, "NVFP4");
 }
 
 static void shrunk_after_opening(void **state) {
