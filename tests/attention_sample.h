@@ -176,4 +176,55 @@ static inline void assert_close(double got, double want, double tolerance, const
   fail_msg("%s: got %.9g, want %.9g within %.2g (seed %llu)", what, got, want, tolerance, (unsigned long long)seed);
 }
 
+/* Positions counted from the first key. */
+static inline void align_start(sample *s) {
+  s->a.align = HEED_ALIGN_START;
+  s->a.offset = 0;
+}
+
+/* Positions counted from the last key. */
+static inline void align_end(sample *s) {
+  s->a.align = HEED_ALIGN_END;
+  s->a.offset = 0;
+}
+
+enum { ROUNDS = 16 };
+
+static inline float *copy_of(const float *data, int64_t count) {
+  float *copy = floats(count);
+  memcpy(copy, data, (size_t)count * sizeof *data);
+  return copy;
+}
+
+static inline heed_view weights_view(const sample *s, float *data) {
+  return heed_view_of(data, HEED_F32, 4, (int64_t[]){s->batch, s->heads, s->n, s->m});
+}
+
+static inline float *run_weights(heed_context *context, const sample *s) {
+  float *data = floats(s->batch * s->heads * s->n * s->m);
+  heed_view view = weights_view(s, data);
+  ok(context, heed_attention_weights(context, &s->a, &s->vq, &s->vk, s->heads, NULL, s->n, NULL, &view));
+  return data;
+}
+
+/* Calls body with many samples of at most `most` queries and keys. */
+static inline void each(int64_t most, int kinds, void (*body)(sample *s, random_source *r)) {
+  for (int round = 0; round < ROUNDS; round++) {
+    sample s;
+    random_source r = {.seed = (uint64_t)round * 1000003 + (uint64_t)most * 7919 + (uint64_t)(kinds + 1)};
+    sample_make(&s, &r, most, kinds);
+    body(&s, &r);
+    sample_free(&s);
+  }
+}
+
+/* A test that holds for every sample. */
+#define PROPERTY(name, most, kinds)                                                                                                        \
+  static void name##_body(sample *s, random_source *r);                                                                                    \
+  static void name(void **state) {                                                                                                         \
+    (void)state;                                                                                                                           \
+    each(most, kinds, name##_body);                                                                                                        \
+  }                                                                                                                                        \
+  static void name##_body(sample *s, __attribute__((unused)) random_source *r)
+
 #endif

@@ -1,0 +1,384 @@
+/* Same row, same bits (contract 17, 18), and memory (contract 22): P4–P6, P16–P36 where "bitwise" is meant, P44. Random shapes from a seed that a failure prints. */
+#include "attention_sample.h"
+
+#include "../../src/attn/attention.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+static heed_context *context;
+
+/* ---- same row, same bits ---------------------------------------------------------------------------------------------------------- */
+
+/* P4, P5, P6, P31: row i of head h of batch b alone, under the same restrictions, gives the bits it has in the full call. */
+PROPERTY(p6_a_row_alone, 1100, SAMPLE_ANY) {
+  sample_run(context, s);
+  for (int tries = 0; tries < 4; tries++) {
+    int64_t b = below(r, s->batch), h = below(r, s->heads), i = below(r, s->n), kv = h / (s->heads / s->kv_heads);
+    int64_t row = (b * s->heads + h) * s->n + i, offset = 0;
+    int64_t length = s->lengths ? s->lengths[b] : s->m;
+    if (s->a.align == HEED_ALIGN_GIVEN) offset = s->a.offset;
+    if (s->a.align == HEED_ALIGN_END) offset = length - s->n;
+    heed_attention a = s->a;
+    if (a.align != HEED_ALIGN_UNSET) {
+      a.align = HEED_ALIGN_GIVEN;
+      a.offset = offset + i;
+    }
+    if (s->lengths) a.key_lengths = &s->lengths[b];
+    heed_view attend, bias;
+    if (a.attend) a.attend = (attend = heed_view_of(s->attend_data + row * s->m, HEED_BOOL, 2, (int64_t[]){1, s->m}), &attend);
+    if (a.bias) a.bias = (bias = heed_view_of(s->bias_data + row * s->m, HEED_F32, 2, (int64_t[]){1, s->m}), &bias);
+    float *out = floats(s->dv), lse;
+    heed_view q = heed_view_of(s->q + row * s->d, HEED_F32, 2, (int64_t[]){1, s->d});
+    heed_view k = heed_view_of(s->k + (b * s->kv_heads + kv) * s->m * s->d, HEED_F32, 2, (int64_t[]){s->m, s->d});
+    heed_view v = heed_view_of(s->v + (b * s->kv_heads + kv) * s->m * s->dv, HEED_F32, 2, (int64_t[]){s->m, s->dv});
+    heed_view o = heed_view_of(out, HEED_F32, 2, (int64_t[]){1, s->dv}), vlse = heed_view_of(&lse, HEED_F32, 1, (int64_t[]){1});
+    heed_attention_extras extras = {.size = sizeof extras, .lse = &vlse};
+    ok(context, heed_attention_forward(context, &a, &q, &k, &v, &o, &extras));
+    assert_same_bytes(out, s->out + row * s->dv, s->dv * 4, "a row alone", r->seed);
+    assert_same_bytes(&lse, s->lse + row, 4, "the lse of a row alone", r->seed);
+    free(out);
+  }
+}
+
+/* P31: any cut of the queries into chunks, each with the keys there are by then, is the causal whole; so is token by token. */
+PROPERTY(p31_chunks_are_the_whole, 1100, 0) {
+  s->a.causal = true;
+  align_start(s);
+  s->n = s->m;
+  free(s->q);
+  free(s->out);
+  free(s->lse);
+  s->q = normals(r, s->batch * s->heads * s->n * s->d);
+  s->out = floats(sample_out_count(s));
+  s->lse = floats(s->batch * s->heads * s->n);
+  sample_views(s);
+  sample_run(context, s);
+  float *whole = copy_of(s->out, sample_out_count(s));
+  memset(s->out, 0, (size_t)sample_out_count(s) * 4);
+  for (int64_t at = 0, step; at < s->n; at += step) {
+    step = 1 + below(r, r->seed % 2 ? s->n : 40);
+    if (step > s->n - at) step = s->n - at;
+    heed_view q = s->vq, k = s->vk, v = s->vv, out = s->vout;
+    q.data = s->q + at * s->d;
+    out.data = s->out + at * s->dv;
+    q.dim[2] = out.dim[2] = step;
+    k.dim[2] = v.dim[2] = at + step;
+    heed_attention a = s->a;
+    a.align = HEED_ALIGN_END;
+    ok(context, heed_attention_forward(context, &a, &q, &k, &v, &out, NULL));
+  }
+  assert_same_bytes(s->out, whole, sample_out_count(s) * 4, "chunks", r->seed);
+  free(whole);
+}
+
+/* P32: keys and values in pages, also in half precision, are the same as in one piece. */
+PROPERTY(p32_pages_are_contiguous, 1100, SAMPLE_ANY) {
+  enum { PAGE = 128 };
+  sample_run(context, s);
+  int64_t pages = hd_ceil_div(s->m, PAGE);
+  const void **table[2] = {calloc((size_t)(s->batch * pages), sizeof(void *)), calloc((size_t)(s->batch * pages), sizeof(void *))};
+  hd_source sources[2];
+  for (int side = 0; side < 2; side++) {
+    int64_t width = side ? s->dv : s->d;
+    const float *from = side ? s->v : s->k;
+    for (int64_t b = 0; b < s->batch; b++)
+      for (int64_t p = 0; p < pages; p++) {
+        float *page = floats(s->kv_heads * PAGE * width);
+        for (int64_t h = 0; h < s->kv_heads; h++)
+          for (int64_t j = 0; j < PAGE && p * PAGE + j < s->m; j++)
+            memcpy(page + (h * PAGE + j) * width, from + ((b * s->kv_heads + h) * s->m + p * PAGE + j) * width, (size_t)width * 4);
+        table[side][b * pages + p] = page;
+      }
+    sources[side] = (hd_source){.batch = s->batch,
+                                .heads = s->kv_heads,
+                                .keys = s->m,
+                                .columns = width,
+                                .page = table[side],
+                                .pages = pages,
+                                .page_keys = PAGE,
+                                .head_stride = PAGE * width,
+                                .row_stride = width,
+                                .type = HEED_F32};
+    ok(context, hd_source_of_pages(context, &sources[side]));
+  }
+  float *out = floats(sample_out_count(s));
+  heed_view view = s->vout;
+  view.data = out;
+  ok(context, hd_attention_run(context, &s->a, &s->vq, &sources[0], &sources[1], &view, NULL));
+  assert_same_bytes(out, s->out, sample_out_count(s) * 4, "pages", r->seed);
+  for (int side = 0; side < 2; side++) {
+    for (int64_t p = 0; p < s->batch * pages; p++) free((void *)table[side][p]);
+    free(table[side]);
+  }
+  free(out);
+}
+
+static void compare_with(const heed_options *options, sample *s, const char *what, uint64_t seed) {
+  float *out = copy_of(s->out, sample_out_count(s)), *lse = copy_of(s->lse, s->batch * s->heads * s->n), *weights = run_weights(context, s);
+  heed_context *other = test_context(options);
+  sample_run(other, s);
+  assert_same_bytes(out, s->out, sample_out_count(s) * 4, what, seed);
+  assert_same_bytes(lse, s->lse, s->batch * s->heads * s->n * 4, what, seed);
+  float *again = floats(s->batch * s->heads * s->n * s->m);
+  heed_view view = weights_view(s, again);
+  ok(other, heed_attention_weights(other, &s->a, &s->vq, &s->vk, s->heads, NULL, s->n, NULL, &view));
+  assert_same_bytes(weights, again, s->batch * s->heads * s->n * s->m * 4, what, seed);
+  heed_context_free(other);
+  free(out);
+  free(lse);
+  free(weights);
+  free(again);
+}
+
+PROPERTY(p34_every_level_gives_the_same_bits, 200, SAMPLE_ANY) {
+  sample_run(context, s);
+  for (heed_level level = HEED_LEVEL_SCALAR; level <= HEED_LEVEL_AVX512; level++)
+    if (heed_level_available(level))
+      compare_with(&(heed_options){.size = sizeof(heed_options), .level = level}, s, heed_level_name(level), r->seed);
+}
+
+PROPERTY(p35_threads_give_the_same_bits, 1100, SAMPLE_ANY) {
+  sample_run(context, s);
+  const int threads[] = {1, 2, 3, 8, 64};
+  for (int i = 0; i < 5; i++) compare_with(&(heed_options){.size = sizeof(heed_options), .threads = threads[i]}, s, "threads", r->seed);
+}
+
+static void p36_a_hundred_times(void **state) {
+  (void)state;
+  random_source r = {.seed = 36};
+  sample s;
+  sample_make(&s, &r, 191, SAMPLE_ANY);
+  sample_run(context, &s);
+  float *first = copy_of(s.out, sample_out_count(&s));
+  for (int i = 0; i < 100; i++) {
+    memset(s.out, 0x7f, (size_t)sample_out_count(&s) * 4);
+    sample_run(context, &s);
+    assert_same_bytes(s.out, first, sample_out_count(&s) * 4, "again", 36);
+  }
+  free(first);
+  sample_free(&s);
+}
+
+PROPERTY(p23_groups_are_repeated_heads, 191, SAMPLE_ANY) {
+  sample_run(context, s);
+  int64_t group = s->heads / s->kv_heads;
+  float *k = floats(s->batch * s->heads * s->m * s->d), *v = floats(s->batch * s->heads * s->m * s->dv), *out = floats(sample_out_count(s));
+  for (int64_t row = 0; row < s->batch * s->heads; row++) {
+    int64_t from = row / s->heads * s->kv_heads + row % s->heads / group;
+    memcpy(k + row * s->m * s->d, s->k + from * s->m * s->d, (size_t)(s->m * s->d) * 4);
+    memcpy(v + row * s->m * s->dv, s->v + from * s->m * s->dv, (size_t)(s->m * s->dv) * 4);
+  }
+  heed_view vk = heed_view_of(k, HEED_F32, 4, (int64_t[]){s->batch, s->heads, s->m, s->d});
+  heed_view vv = heed_view_of(v, HEED_F32, 4, (int64_t[]){s->batch, s->heads, s->m, s->dv}), vo = s->vout;
+  vo.data = out;
+  ok(context, heed_attention_forward(context, &s->a, &s->vq, &vk, &vv, &vo, NULL));
+  assert_same_bytes(out, s->out, sample_out_count(s) * 4, "repeated heads", r->seed);
+  free(k);
+  free(v);
+  free(out);
+}
+
+/* P25: [B,n,H,d], negative and padded strides, one key repeated by stride 0: the same bits as packed copies. */
+PROPERTY(p25_any_strides, 191, SAMPLE_ANY) {
+  sample_run(context, s);
+  float *out = floats(2 * sample_out_count(s) + 7), *k = floats(s->batch * s->kv_heads * s->m * s->d * 3 + 3),
+        *q = floats(s->batch * s->heads * s->n * s->d);
+  // q as [B,n,H,d]; k reversed along keys with gaps between elements; out interleaved.
+  heed_view vq = heed_view_swap(heed_view_of(q, HEED_F32, 4, (int64_t[]){s->batch, s->n, s->heads, s->d}), 1, 2), vk = s->vk, vo = s->vout;
+  for (int64_t b = 0; b < s->batch; b++)
+    for (int64_t h = 0; h < s->heads; h++)
+      for (int64_t i = 0; i < s->n; i++)
+        memcpy(q + ((b * s->n + i) * s->heads + h) * s->d, s->q + ((b * s->heads + h) * s->n + i) * s->d, (size_t)s->d * 4);
+  int64_t row = s->d * 3;
+  for (int64_t h = 0; h < s->batch * s->kv_heads; h++)
+    for (int64_t j = 0; j < s->m; j++)
+      for (int64_t c = 0; c < s->d; c++) k[(h * s->m + s->m - 1 - j) * row + c * 3] = s->k[(h * s->m + j) * s->d + c];
+  vk.data = k + (s->m - 1) * row;
+  vk.stride[3] = 3;
+  vk.stride[2] = -row;
+  vk.stride[1] = s->m * row;
+  vk.stride[0] = s->kv_heads * s->m * row;
+  vo.data = out + 5;
+  for (int i = 0; i < 4; i++) vo.stride[i] *= 2;
+  ok(context, heed_attention_forward(context, &s->a, &vq, &vk, &s->vv, &vo, NULL));
+  for (int64_t i = 0; i < sample_out_count(s); i++) assert_same_bytes(out + 5 + 2 * i, s->out + i, 4, "strides", r->seed);
+  for (int64_t i = 0; i < sample_out_count(s) && 6 + 2 * i < 2 * sample_out_count(s) + 5; i++) assert_true(out[6 + 2 * i] == 0); // the gaps
+  free(out);
+  free(k);
+  free(q);
+}
+
+PROPERTY(p26_out_may_be_q, 191, SAMPLE_ANY) {
+  if (s->d != s->dv) return;
+  sample_run(context, s);
+  ok(context, heed_attention_forward(context, &s->a, &s->vq, &s->vk, &s->vv, &s->vq, NULL));
+  assert_same_bytes(s->q, s->out, sample_out_count(s) * 4, "in place", r->seed);
+}
+
+/* P27, P28: any pattern is bitwise the boolean mask that spells it out, and that mask as a bias of 0 and −inf. */
+PROPERTY(p28_patterns_are_masks, 1100, SAMPLE_CAUSAL | SAMPLE_WINDOW | SAMPLE_LENGTHS) {
+  if (below(r, 2)) s->a.causal = false;
+  if (below(r, 2)) s->a.has_window_left = false;
+  sample_run(context, s);
+  int64_t pairs = s->batch * s->n * s->m;
+  uint8_t *attend = calloc((size_t)pairs, 1);
+  float *bias = floats(pairs), *out = floats(sample_out_count(s));
+  for (int64_t b = 0; b < s->batch; b++)
+    for (int64_t i = 0; i < s->n; i++)
+      for (int64_t j = 0; j < s->m; j++) {
+        int64_t offset = s->a.align == HEED_ALIGN_GIVEN ? s->a.offset
+                         : s->a.align == HEED_ALIGN_END ? s->lengths[b] - s->n
+                                                        : 0,
+                p = i + offset;
+        bool seen = (!s->a.causal || j <= p) && (!s->a.has_window_left || j >= p - s->a.window_left) &&
+                    (!s->a.has_window_right || j <= p + s->a.window_right) && j < s->lengths[b];
+        attend[(b * s->n + i) * s->m + j] = seen;
+        bias[(b * s->n + i) * s->m + j] = seen ? 0 : -INFINITY;
+      }
+  const int64_t dim[] = {s->batch, 1, s->n, s->m};
+  heed_view vattend = heed_view_of(attend, HEED_BOOL, 4, dim), vbias = heed_view_of(bias, HEED_F32, 4, dim), vo = s->vout;
+  vo.data = out;
+  heed_attention a = {.size = sizeof a, .attend = &vattend};
+  ok(context, heed_attention_forward(context, &a, &s->vq, &s->vk, &s->vv, &vo, NULL));
+  assert_same_bytes(out, s->out, sample_out_count(s) * 4, "pattern as mask", r->seed);
+  a = (heed_attention){.size = sizeof a, .bias = &vbias};
+  ok(context, heed_attention_forward(context, &a, &s->vq, &s->vk, &s->vv, &vo, NULL));
+  assert_same_bytes(out, s->out, sample_out_count(s) * 4, "pattern as bias", r->seed);
+  free(attend);
+  free(bias);
+  free(out);
+}
+
+PROPERTY(p29_wide_windows_are_full, 191, 0) {
+  sample_run(context, s);
+  float *full = copy_of(s->out, sample_out_count(s));
+  align_start(s);
+  s->a.has_window_left = s->a.has_window_right = true;
+  s->a.window_left = s->n;
+  s->a.window_right = INT64_MAX - below(r, 2);
+  if (below(r, 2)) s->a.window_right = s->m;
+  sample_run(context, s);
+  assert_same_bytes(s->out, full, sample_out_count(s) * 4, "wide window", r->seed);
+  free(full);
+}
+
+/* Storage in half precision equals the same numbers widened beforehand. */
+PROPERTY(half_storage_equals_widened, 191, SAMPLE_ANY) {
+  heed_type type = below(r, 2) ? HEED_F16 : HEED_BF16;
+  float *arrays[] = {s->q, s->k, s->v};
+  heed_view *views[] = {&s->vq, &s->vk, &s->vv};
+  uint16_t *halves[3];
+  for (int i = 0; i < 3; i++) {
+    int64_t count = hd_view_count(views[i]);
+    halves[i] = malloc((size_t)count * 2 + 1);
+    for (int64_t j = 0; j < count; j++) {
+      halves[i][j] = type == HEED_F16 ? hd_f32_to_f16(arrays[i][j]) : hd_f32_to_bf16(arrays[i][j]);
+      arrays[i][j] = type == HEED_F16 ? hd_f16_to_f32(halves[i][j]) : hd_bf16_to_f32(halves[i][j]);
+    }
+  }
+  sample_run(context, s);
+  float *want = copy_of(s->out, sample_out_count(s));
+  for (int i = 0; i < 3; i++) {
+    views[i]->data = halves[i];
+    views[i]->type = type;
+  }
+  sample_run(context, s);
+  assert_same_bytes(s->out, want, sample_out_count(s) * 4, heed_type_name(type), r->seed);
+  for (int i = 0; i < 3; i++) free(halves[i]);
+  free(want);
+}
+
+/* ---- memory --------------------------------------------------------------------------------------------------------------------------- */
+
+static struct { int64_t now, peak; } counted;
+
+static void *counting_allocate(void *user, size_t bytes, size_t alignment) {
+  (void)user;
+  counted.now += (int64_t)bytes;
+  counted.peak = counted.now > counted.peak ? counted.now : counted.peak;
+  return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+
+static void counting_release(void *user, void *memory, size_t bytes) {
+  (void)user;
+  counted.now -= (int64_t)bytes;
+  free(memory);
+}
+
+static void p44_memory_is_a_few_tiles(void **state) {
+  (void)state;
+  heed_options options = {.size = sizeof options, .threads = 2, .allocator = {.allocate = counting_allocate, .release = counting_release}};
+  heed_context *counting = test_context(&options);
+  int64_t peaks[2];
+  for (int i = 0; i < 2; i++) {
+    random_source r = {.seed = 44};
+    sample s = {.batch = 1, .heads = 1, .kv_heads = 1, .n = i ? 2048 : 256, .m = i ? 2048 : 256, .d = 8, .dv = 8};
+    sample_fill(&s, &r, SAMPLE_CAUSAL);
+    align_start(&s);
+    counted.peak = counted.now;
+    sample_run(counting, &s);
+    peaks[i] = counted.peak;
+    sample_free(&s);
+  }
+  assert_int_equal(peaks[0], peaks[1]);
+  assert_true(peaks[0] < 2 * 256 * 1024);
+  heed_context_free(counting);
+  assert_int_equal(counted.now, 0);
+}
+
+/* count floats that end where an unreadable page begins. */
+static float *at_guard(const float *data, int64_t count, void **map, size_t *bytes) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE), used = ((size_t)count * 4 + page - 1) / page * page;
+  *bytes = used + page;
+  *map = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  assert_true(*map != MAP_FAILED && mprotect((char *)*map + used, page, PROT_NONE) == 0);
+  float *out = (float *)((char *)*map + used) - count;
+  if (data) memcpy(out, data, (size_t)count * 4);
+  return out;
+}
+
+/* Complaint 11 and P44: no read or write past the last element, whatever the sizes are modulo a tile. */
+static void p44_guard_pages(void **state) {
+  (void)state;
+  for (int64_t m = 1; m <= 130; m++) {
+    random_source r = {.seed = (uint64_t)m};
+    sample s = {.batch = 1, .heads = 1, .kv_heads = 1, .n = 1 + m % 67, .m = m, .d = 1 + m % 37, .dv = 1 + m % 41};
+    sample_fill(&s, &r, m % 2 ? SAMPLE_CAUSAL | SAMPLE_BIAS : 0);
+    if (m % 2) align_end(&s);
+    void *map[5];
+    size_t bytes[5];
+    heed_view q = s.vq, k = s.vk, v = s.vv, out = s.vout;
+    q.data = at_guard(s.q, s.n * s.d, &map[0], &bytes[0]);
+    k.data = at_guard(s.k, m * s.d, &map[1], &bytes[1]);
+    v.data = at_guard(s.v, m * s.dv, &map[2], &bytes[2]);
+    out.data = at_guard(NULL, s.n * s.dv, &map[3], &bytes[3]);
+    s.vbias.data = at_guard(s.bias_data, s.bias_data ? s.n * m : 0, &map[4], &bytes[4]);
+    ok(context, heed_attention_forward(context, &s.a, &q, &k, &v, &out, NULL));
+    for (int i = 0; i < 5; i++) munmap(map[i], bytes[i]);
+    sample_free(&s);
+  }
+}
+
+int main(void) {
+  context = test_context(NULL);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(p6_a_row_alone),
+      cmocka_unit_test(p31_chunks_are_the_whole),
+      cmocka_unit_test(p32_pages_are_contiguous),
+      cmocka_unit_test(p34_every_level_gives_the_same_bits),
+      cmocka_unit_test(p35_threads_give_the_same_bits),
+      cmocka_unit_test(p36_a_hundred_times),
+      cmocka_unit_test(p23_groups_are_repeated_heads),
+      cmocka_unit_test(p25_any_strides),
+      cmocka_unit_test(p26_out_may_be_q),
+      cmocka_unit_test(p28_patterns_are_masks),
+      cmocka_unit_test(p29_wide_windows_are_full),
+      cmocka_unit_test(half_storage_equals_widened),
+      cmocka_unit_test(p44_memory_is_a_few_tiles),
+      cmocka_unit_test(p44_guard_pages),
+  };
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  heed_context_free(context);
+  return failed;
+}
