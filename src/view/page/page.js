@@ -391,7 +391,7 @@ function aboutHead(n) {
 
 /* ---- the matrix and the lines --------------------------------------------------------------------------------------------- */
 
-const plate = { side: 0, cellX: 0, cellY: 0, label: 0, font: 12 };
+const plate = {}; // sizes in CSS pixels, from planPlate
 const measure = document.createElement('canvas').getContext('2d');
 
 /** The longest label in pixels, up to 104 (or a quarter of a narrow screen). */
@@ -405,18 +405,21 @@ function labelWidth(tokens, font) {
 
 function planPlate() {
   const count = Math.max(N, M), room = $('head').clientWidth, top = $('plate').getBoundingClientRect().top + scrollY;
-  plate.font = 12;
   plate.rowLabel = labelWidth(record.queries, 12) + 6;
   plate.columnLabel = labelWidth(record.keys, 12) + 6;
   // Forty tokens fit a laptop without scrolling; more may scroll rather than shrink below reading.
   const tall = innerHeight - top - plate.columnLabel - 48, least = count <= 40 ? 10 * count : 560;
-  const side = Math.min(room - plate.rowLabel, Math.max(tall, least, 160), 960);
-  const cell = Math.min(28, side / count);
+  const alone = Math.min(28, Math.min(room - plate.rowLabel, Math.max(tall, least, 160), 960) / count);
+  // The lines stand beside the matrix if that leaves it a readable size, otherwise below.
+  const words = 2 * plate.rowLabel + plate.columnLabel, beside = Math.min(alone, (room - words - 32 - 96) / count);
+  plate.stacked = beside < 0.7 * Math.min(alone, 12);
+  const cell = plate.stacked ? alone : beside;
   plate.cell = cell >= 3 ? Math.floor(cell) : cell;
-  plate.font = Math.max(9, Math.min(12, plate.cell + 1));
+  plate.font = Math.max(9, Math.min(12, plate.cell - 1));
   plate.width = plate.cell * M;
   plate.height = plate.cell * N;
-  plate.strand = Math.max(96, Math.min(240, room - 3 * plate.rowLabel - plate.columnLabel - plate.width - 32));
+  plate.strand = Math.max(96, Math.min(240, room - words - (plate.stacked ? 0 : plate.width + 33)));
+  plate.linesTop = plate.stacked ? 0 : plate.columnLabel;
 }
 
 /** Labels of tokens, every one or as many as fit, and one more for the token pointed at. */
@@ -436,19 +439,19 @@ const makeLabel = {}; // box id → function that makes its label for one token,
 
 function buildLabels() {
   const thick = plate.font + 3, centre = k => (k + 0.5) * plate.cell - thick / 2;
-  const { rowLabel, columnLabel, strand } = plate;
+  const { rowLabel, columnLabel, strand, linesTop } = plate;
   const put = (id, tokens, position) => (makeLabel[id] = labels($(id), tokens, position));
   put('row-labels', record.queries, (e, k) => place(e, 0, columnLabel + centre(k), rowLabel - 6, thick));
-  put('column-labels', record.keys, (e, k) => place(e, rowLabel + centre(k), 0, thick, columnLabel - 6));
-  put('looking', record.queries, (e, k) => place(e, 0, columnLabel + centre(k), rowLabel - 6, thick));
-  put('looked-at', record.keys, (e, k) => place(e, rowLabel + strand + 6, columnLabel + centre(k), columnLabel - 6, thick));
+  put('column-labels', record.keys, (e, k) => place(e, rowLabel + centre(k), columnLabel - 6, columnLabel - 6, thick));
+  put('looking', record.queries, (e, k) => place(e, 0, linesTop + centre(k), rowLabel - 6, thick));
+  put('looked-at', record.keys, (e, k) => place(e, rowLabel + strand + 6, linesTop + centre(k), columnLabel - 6, thick));
 }
 
 function buildPlate() {
   place($('matrix'), undefined, undefined, plate.rowLabel + plate.width + 1, plate.columnLabel + plate.height + 1);
   place($('cells'), plate.rowLabel, plate.columnLabel);
-  place($('lines'), undefined, undefined, plate.rowLabel + plate.strand + plate.columnLabel, plate.columnLabel + plate.cell * Math.max(N, M) + 1);
-  place($('strands'), plate.rowLabel, plate.columnLabel);
+  place($('lines'), undefined, undefined, plate.rowLabel + plate.strand + plate.columnLabel, plate.linesTop + plate.cell * Math.max(N, M) + 1);
+  place($('strands'), plate.rowLabel, plate.linesTop);
   buildLabels();
 }
 
@@ -472,7 +475,7 @@ function drawMatrix() {
   small.getContext('2d').putImageData(image, 0, 0);
   context.imageSmoothingEnabled = false;
   context.drawImage(small, 0, 0, plate.width, plate.height);
-  if (plate.cell >= 2) drawBorder(context);
+  if (plate.cell >= 8) drawBorder(context); // below that it would drown the cells
 }
 
 /** A hairline between live cells and paper, so that a white cell is seen to be one. */
@@ -505,7 +508,7 @@ function drawStrands() {
   if (strands.length > MOST_STRANDS) strands = strands.slice(-MOST_STRANDS);
   for (const { i, j, s, on } of strands) {
     context.strokeStyle = `rgba(${on ? accent : usual},${on ? Math.max(s, 0.15) : focused ? s * 0.12 : s * s})`;
-    context.lineWidth = 0.5 + 2.5 * s * Math.min(1, plate.cell / 8);
+    context.lineWidth = 0.5 + 2.5 * s * Math.min(1, plate.cell / 16);
     context.beginPath();
     context.moveTo(0, y(i));
     context.bezierCurveTo(bend, y(i), bend, y(j), plate.strand, y(j));
@@ -535,7 +538,7 @@ function drawPoint() {
 /* ---- words ---------------------------------------------------------------------------------------------------------------- */
 
 const caveats = {
-  one: `One head is one of ${L * H}; what it reads may be outweighed by what others read.`,
+  one: L * H > 1 ? `One head is one of ${L * H}; what it reads may be outweighed by what others read.` : '',
   mean: 'A mean blurs: heads that look at different tokens make a picture that none of them has.',
   max: 'A maximum shows the strongest look of any head; its rows do not sum to 1.',
 };
