@@ -33,5 +33,13 @@ if(BUILD_TESTING)
   target_link_libraries(levels PRIVATE heed_static)
   set_target_properties(levels PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 
+  # The page in a real browser; without Chromium the test fails and says how to install it.
+  add_executable(page_sample tests/support/page_sample.c)
+  target_link_libraries(page_sample PRIVATE heed_static)
+  set_target_properties(page_sample PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  find_package(Python3 COMPONENTS Interpreter REQUIRED)
+  add_test(NAME page COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/page.py $<TARGET_FILE:page_sample>)
+  set_tests_properties(page PROPERTIES TIMEOUT 300)
+
   include(tests/promises.cmake)
 endif()
