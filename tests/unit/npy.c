@@ -4,6 +4,7 @@
 #include "../../include/heed/model.h"
 #include "../../src/base/base.h"
 
+#include <dirent.h>
 #include <zlib.h>
 
 /* ---- files made by hand ------------------------------------------------------------------------------------------------------- */
@@ -323,6 +324,37 @@ static void failing_saves(void **state) {
   heed_context_free(context);
 }
 
+static heed_status save_strided(heed_context *context, const char *path) {
+  float values[6] = {0};
+  heed_view view = heed_view_swap(heed_view_of(values, HEED_F32, 2, (int64_t[]){2, 3}), 0, 1);
+  return heed_array_save(context, path, &view);
+}
+
+/* A save that fails leaves the old file as it was, and nothing beside it. */
+static void save_out_of_memory(void **state) {
+  (void)state;
+  const char *path = write_file("kept.npy", "old", 3);
+  heed_context *context;
+  char got[4] = "";
+  for (int64_t n = 1; n <= 2; n++) {
+    meter m = {0};
+    context = metered_context(&m);
+    m.fail_at = m.calls + n;
+    assert_int_equal(save_strided(context, path), HEED_E_MEMORY);
+    heed_context_free(context);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    assert_int_equal(fread(got, 1, sizeof got, file), 3);
+    fclose(file);
+    assert_memory_equal(got, "old", 3);
+  }
+  check_out_of_memory(save_strided, path);
+  DIR *folder = opendir(test_folder);
+  assert_non_null(folder);
+  for (struct dirent *item = readdir(folder); item; item = readdir(folder)) assert_null(strstr(item->d_name, ".part-"));
+  closedir(folder);
+}
+
 /* ---- npz ------------------------------------------------------------------------------------------------------------------------- */
 
 typedef struct zip_entry {
@@ -511,6 +543,7 @@ int main(void) {
       cmocka_unit_test(bytes_as_numpy_writes),
       cmocka_unit_test(large_strided),
       cmocka_unit_test(failing_saves),
+      cmocka_unit_test(save_out_of_memory),
       cmocka_unit_test(archives),
       cmocka_unit_test(spoiled_archives),
       cmocka_unit_test(mutations),

@@ -154,6 +154,19 @@ static void listing_arrays_and_stopping(void **state) {
   heed_context_free(context);
 }
 
+static heed_status list_and_forget(heed_context *context, const char *path) {
+  listed l = {0};
+  const char *format;
+  return heed_file_inspect(context, path, &format, count_item, &l);
+}
+
+static void listing_out_of_memory(void **state) {
+  (void)state;
+  check_out_of_memory(list_and_forget, HEED_TEST_DATA "/models/stories260k-hf");
+  check_out_of_memory(list_and_forget, HEED_TEST_DATA "/models/stories260k/stories260k-q8_0.gguf");
+  check_out_of_memory(list_and_forget, in_folder("a.npy"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(quantised_blocks),
@@ -161,6 +174,7 @@ int main(void) {
       cmocka_unit_test(other_configuration),
       cmocka_unit_test(listing),
       cmocka_unit_test(listing_arrays_and_stopping),
+      cmocka_unit_test(listing_out_of_memory),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
