@@ -37,38 +37,45 @@ static heed_status out_of_memory(heed_context *context) { return hd_fail(context
 /* Ruby's ^ and $, which files mean, are those of lines. */
 enum { OPTIONS = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C };
 
-static heed_status compile_translated(heed_context *context, const hd_splitter *splitter, const char *pattern, int64_t length,
-                                      const char *file, pcre2_code **out) {
+/* What one pattern is compiled for. */
+typedef struct compiling {
+  heed_context *context;
+  pcre2_general_context *memory;
+  const char *pattern, *file;
+  uint32_t more_options;
+} compiling;
+
+static heed_status compile_translated(const compiling *job, const char *pattern, int64_t length, pcre2_code **out) {
   int error;
   size_t offset;
-  pcre2_compile_context *settings = pcre2_compile_context_create(splitter->memory);
-  if (!settings) return out_of_memory(context);
+  pcre2_compile_context *settings = pcre2_compile_context_create(job->memory);
+  if (!settings) return out_of_memory(job->context);
   pcre2_set_newline(settings, PCRE2_NEWLINE_LF);
-  *out = pcre2_compile((PCRE2_SPTR)pattern, (size_t)length, OPTIONS, &error, &offset, settings);
+  *out = pcre2_compile((PCRE2_SPTR)pattern, (size_t)length, OPTIONS | job->more_options, &error, &offset, settings);
   pcre2_compile_context_free(settings);
   if (*out) return HEED_OK;
-  if (error == PCRE2_ERROR_HEAP_FAILED) return out_of_memory(context);
+  if (error == PCRE2_ERROR_HEAP_FAILED) return out_of_memory(job->context);
   PCRE2_UCHAR reason[160] = "";
   char quoted[HD_QUOTE_LENGTH];
   size_t from = offset > 20 ? offset - 20 : 0; // what stands around the error
-  return hd_fail(context, HEED_E_UNSUPPORTED, "%s: the pre-tokenizer's pattern is not understood: %s (near \"%s\")", file,
+  return hd_fail(job->context, HEED_E_UNSUPPORTED, "%s: the pre-tokenizer's pattern is not understood: %s (near \"%s\")", job->file,
                  pcre2_get_error_message(error, reason, sizeof reason) < 0 ? "unknown error" : (const char *)reason,
                  hd_quote((heed_text){pattern + from, (size_t)length - from}, quoted));
 }
 
-static heed_status compile(heed_context *context, const hd_splitter *splitter, const char *pattern, const char *file, pcre2_code **out) {
+static heed_status compile(const compiling *job, pcre2_code **out) {
   char *translated;
   char quoted[HD_QUOTE_LENGTH];
-  heed_text given = {pattern, strlen(pattern)};
+  heed_text given = {job->pattern, strlen(job->pattern)};
   int64_t length = hd_pattern_translate(given, NULL);
-  HD_REQUIRE(
-      length >= 0, context, HEED_E_UNSUPPORTED,
-      "%s: the pre-tokenizer's pattern uses what heed does not know: a class in a class, \\h, (?m) or more than %d bytes (got \"%s\")",
-      file, HD_MAX_PATTERN_BYTES, hd_quote(given, quoted));
-  HD_TRY(hd_allocate(context, "a regular expression", length, 1, &translated));
+  HD_REQUIRE(length >= 0, job->context, HEED_E_UNSUPPORTED,
+             "%s: the pre-tokenizer's pattern uses what heed does not know: a class or \\S in a class, \\h, \\Q, (?m) or more than %d "
+             "bytes (got \"%s\")",
+             job->file, HD_MAX_PATTERN_BYTES, hd_quote(given, quoted));
+  HD_TRY(hd_allocate(job->context, "a regular expression", length, 1, &translated));
   hd_pattern_translate(given, translated);
-  heed_status status = compile_translated(context, splitter, translated, length, file, out);
-  hd_release(context, translated, length, 1);
+  heed_status status = compile_translated(job, translated, length, out);
+  hd_release(job->context, translated, length, 1);
   return status;
 }
 
@@ -78,25 +85,34 @@ static heed_status ignore_piece(void *user, heed_text piece) {
   return HEED_OK;
 }
 
-/* Runs of one character, with something different at the end, are what makes a pattern with nested repeats backtrack exponentially. */
-static heed_status probe(heed_context *context, const hd_splitter *splitter, const char *pattern, const char *file) {
-  static const char runs[] = "aA1 \n.'-_\"";
+static heed_status run_probes(heed_context *context, const hd_splitter *splitter, const char *file) {
+  static const char runs[] = "aA1 \n.'-_\"", ends[] = "\x01!a";
   char text[64];
   hd_split_session session;
   HD_TRY(hd_split_begin(&session, context, splitter, 0));
   heed_status status = HEED_OK;
-  for (size_t i = 0; status == HEED_OK && i < sizeof runs - 1; i++)
-    for (const char *end = "\x01!a"; status == HEED_OK && *end; end++) {
-      memset(text, runs[i], sizeof text);
-      text[sizeof text - 1] = *end;
-      session.budget = 100000; // a run of 64 needs 64² steps where a pattern is quadratic
-      status = hd_split(&session, (heed_text){text, sizeof text}, ignore_piece, NULL);
-    }
+  for (int i = 0; status == HEED_OK && i < (int)((sizeof runs - 1) * (sizeof ends - 1)); i++) {
+    memset(text, runs[i / 3], sizeof text);
+    text[sizeof text - 1] = ends[i % 3];
+    session.budget = 100000; // a run of 64 needs some 64² steps where a pattern is quadratic
+    status = hd_split(&session, (heed_text){text, sizeof text}, ignore_piece, NULL);
+  }
   hd_split_end(&session);
-  if (status != HEED_E_UNSUPPORTED) return status;
-  char quoted[HD_QUOTE_LENGTH];
-  return hd_fail(context, HEED_E_UNSUPPORTED, "%s: the pre-tokenizer's pattern takes too many steps on a text of %zu characters (\"%s\")",
-                 file, sizeof text, hd_quote((heed_text){pattern, strlen(pattern)}, quoted));
+  if (status == HEED_E_UNSUPPORTED)
+    return hd_fail(context, status, "%s: the pre-tokenizer's pattern takes too many steps on a text of %zu characters", file, sizeof text);
+  return status;
+}
+
+/* Runs of one character, with something different at the end, are what makes a pattern with nested repeats backtrack exponentially. PCRE2 would see that some such texts
+ * cannot match without trying, so the probes run without its optimisations. */
+static heed_status probe(const compiling *job) {
+  compiling trial = *job;
+  hd_splitter splitter = {.count = 1};
+  trial.more_options = PCRE2_NO_START_OPTIMIZE;
+  HD_TRY(compile(&trial, &splitter.code[0]));
+  heed_status status = run_probes(job->context, &splitter, job->file);
+  pcre2_code_free(splitter.code[0]);
+  return status;
 }
 
 heed_status hd_splitter_init(heed_context *context, hd_splitter *splitter, const hd_pre_tokenizer *pre_tokenizer, const char *file) {
@@ -105,10 +121,11 @@ heed_status hd_splitter_init(heed_context *context, hd_splitter *splitter, const
   if (!splitter->memory) return out_of_memory(context);
   heed_status status = HEED_OK;
   for (int i = 0; i < pre_tokenizer->count && status == HEED_OK; i++) {
+    const compiling job = {.context = context, .memory = splitter->memory, .pattern = pre_tokenizer->pattern[i], .file = file};
     splitter->drops_rest[i] = pre_tokenizer->drops_rest[i];
-    status = compile(context, splitter, pre_tokenizer->pattern[i], file, &splitter->code[i]);
+    status = compile(&job, &splitter->code[i]);
     if (status == HEED_OK) splitter->count = i + 1;
-    if (status == HEED_OK) status = probe(context, splitter, pre_tokenizer->pattern[i], file);
+    if (status == HEED_OK) status = probe(&job);
   }
   if (status != HEED_OK) hd_splitter_free(splitter);
   return status;
