@@ -102,17 +102,19 @@ static heed_status skip_text(cursor *c, int64_t *length) {
   return HEED_OK;
 }
 
-/* A name of 1 to `limit` bytes, copied, printable ASCII if asked for, never with a NUL or control character. */
+/* A name of 1 to `limit` bytes, copied: printable, and ASCII if asked for. */
 static heed_status take_name(cursor *c, int64_t limit, bool ascii, const char *allowed, const char **out) {
   int64_t length;
   char *copy;
   HD_TRY(skip_text(c, &length));
   if (length < 1 || length > limit) return wrong(c, "name of bad length", (uint64_t)length, allowed);
-  const unsigned char *bytes = c->tensors->header + c->at - length;
-  for (int64_t i = 0; i < length; i++)
-    if (bytes[i] < 0x20 || bytes[i] == 0x7f || (ascii && bytes[i] > 0x7f))
-      return wrong(c, "bad character in a name", bytes[i], ascii ? "printable ASCII" : "no control characters");
-  HD_TRY(hd_arena_text(&c->tensors->arena, c->context, (const char *)bytes, (size_t)length, &copy));
+  const heed_text name = {(const char *)c->tensors->header + c->at - length, (size_t)length};
+  char quoted[HD_QUOTE_LENGTH];
+  bool fits = hd_is_printable(name);
+  for (size_t i = 0; ascii && i < name.length; i++) fits = fits && (unsigned char)name.data[i] < 0x80;
+  HD_REQUIRE(fits, c->context, HEED_E_FORMAT, "%s: bad character in a name (%s %lld, byte %lld, got \"%s\", allowed %s)", AT_CURSOR(c),
+             hd_quote(name, quoted), ascii ? "printable ASCII" : "printable UTF-8");
+  HD_TRY(hd_arena_text(&c->tensors->arena, c->context, name.data, name.length, &copy));
   *out = copy;
   return HEED_OK;
 }

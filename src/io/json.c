@@ -32,6 +32,14 @@ static size_t printable_character(const unsigned char *text, size_t length) {
   return overlong || control || (point >= 0xd800 && point < 0xe000) || point > 0x10ffff ? 0 : bytes;
 }
 
+bool hd_is_printable(heed_text text) {
+  for (size_t i = 0, bytes; i < text.length; i += bytes) {
+    bytes = printable_character((const unsigned char *)text.data + i, text.length - i);
+    if (!bytes) return false;
+  }
+  return true;
+}
+
 const char *hd_quote(heed_text text, char buffer[HD_QUOTE_LENGTH]) {
   enum { SHOWN = 60 };
   size_t out = 0;

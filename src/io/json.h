@@ -60,6 +60,8 @@ heed_status hd_json_wrong(const hd_json_place *in, const char *key, const char *
 
 static inline heed_text hd_text_of(const char *chars) { return (heed_text){chars, strlen(chars)}; }
 
+/* Whether a text is UTF-8 without control characters, as names are that people see. */
+bool hd_is_printable(heed_text text);
 /* Text of a file as it may stand in a one-line message: at most 60 bytes, control characters and broken UTF-8 as \xNN. Returns buffer. */
 #define HD_QUOTE_LENGTH 256
 const char *hd_quote(heed_text text, char buffer[HD_QUOTE_LENGTH]);

@@ -12,7 +12,7 @@ struct hd_npz {
   heed_context *context;
   const char *path; /* the caller's */
   zip_t *zip;
-  int64_t count;
+  int64_t count, file_bytes;
 };
 
 /* One entry as a stream. */
@@ -77,7 +77,7 @@ heed_status hd_npz_open(heed_context *context, const char *path, hd_npz **out) {
   HD_TRY(hd_file_open(context, path, &file));
   hd_file_close(&file);
   HD_TRY(hd_allocate(context, "an archive", 1, sizeof *npz, &npz));
-  *npz = (hd_npz){.context = context, .path = path};
+  *npz = (hd_npz){.context = context, .path = path, .file_bytes = file.size};
   heed_status status = open_zip(npz);
   if (status == HEED_OK) *out = npz;
   else hd_npz_close(npz);
@@ -139,6 +139,9 @@ static heed_status entry_open(hd_npz *npz, int64_t i, entry *e) {
   const zip_uint64_t known = ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE;
   if (zip_stat_index(npz->zip, (zip_uint64_t)i, 0, &info) != 0 || (info.valid & known) != known)
     return zip_failure(npz, e->name, zip_get_error(npz->zip));
+  HD_REQUIRE(info.comp_size <= (zip_uint64_t)npz->file_bytes, npz->context, HEED_E_FORMAT,
+             "%s: the entry is larger than its archive (got %llu bytes, allowed %lld)", e->name, (unsigned long long)info.comp_size,
+             (long long)npz->file_bytes);
   HD_REQUIRE(info.size <= SMALL_ENTRY || info.size / MAX_RATIO <= info.comp_size, npz->context, HEED_E_FORMAT,
              "%s: inflates too much (got %llu bytes from %llu, allowed %d:1)", e->name, (unsigned long long)info.size,
              (unsigned long long)info.comp_size, MAX_RATIO);

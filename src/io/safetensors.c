@@ -118,6 +118,8 @@ static heed_status read_tensor(const header *h, const char *name, const json_t *
   hd_json_place in = place_of(h, name, value, quoted);
   HD_REQUIRE(length <= MAX_NAME_BYTES, h->context, HEED_E_FORMAT, "%s: tensor name too long (\"%s\", got %zu bytes, allowed %d)", h->path,
              quoted, length, MAX_NAME_BYTES);
+  HD_REQUIRE(hd_is_printable(hd_text_of(name)), h->context, HEED_E_FORMAT, "%s: tensor name with a control character (got \"%s\")", h->path,
+             quoted);
   HD_REQUIRE(json_is_object(value), h->context, HEED_E_FORMAT, "%s: tensor \"%s\" is not described by an object", h->path, quoted);
   HD_TRY(read_type(&in, &tensor, &bits));
   HD_TRY(read_shape(&in, &tensor));

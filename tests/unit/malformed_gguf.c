@@ -238,6 +238,11 @@ static void tensor_heads(void **state) {
   REFUSED("name of bad length", set_name(&p.tensor[0], long_name));
   REFUSED("name of bad length", set_name(&p.tensor[0], ""));
   REFUSED("bad character in a name", p.tensor[2].name = "th\0ee");
+  REFUSED("bad character in a name (tensor 2, byte", p.tensor[2].name = "th\xff"
+                                                                        "ee");
+  REFUSED("got \"th\\x1bee\"", p.tensor[2].name = "th\x1b"
+                                                  "ee");
+  ACCEPTED(set_name(&p.tensor[2], "th\xc3\xa9"));
   REFUSED("duplicate tensor name (\"three\")", set_name(&p.tensor[0], "three"));
   REFUSED("too many dimensions", p.tensor[0].rank = 5; p.tensor[0].dim[2] = p.tensor[0].dim[3] = p.tensor[0].dim[4] = 1);
   REFUSED("negative dimension", p.tensor[0].dim[1] = (uint64_t)-2);

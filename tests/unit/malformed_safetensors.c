@@ -121,6 +121,7 @@ static void names(void **state) {
   refused("\"y\"", "\"a\\u0000b\"", "not valid JSON");
   refused("\"y\"", "\"\\ud800\"", "not valid JSON");
   refused("\"y\"", "\"a\nb\"", "not valid JSON");
+  refused("\"y\"", "\"a\\u001b[31m\"", "tensor name with a control character (got \"a\\x1b[31m\")");
   char *name = malloc((1 << 20) + 3);
   memset(name, 'n', (1 << 20) + 2);
   name[0] = name[(1 << 20) + 1] = '"';

@@ -360,6 +360,7 @@ static void save_out_of_memory(void **state) {
 typedef struct zip_entry {
   const char *name;
   bytes content;    /* as it will be inflated */
+  int64_t packed;   /* > 0: declared instead of the true compressed size */
   int64_t size;     /* ≥ 0: declared instead of the true one */
   uint32_t crc_xor; /* spoils the checksum */
 } zip_entry;
@@ -387,7 +388,7 @@ static void put_zip_fields(bytes *out, const zip_entry *entry, size_t compressed
   put_little(out, 0, 2);
   put_little(out, 0x21, 2); // 1 January 1980
   put_u32(out, crc);
-  put_u32(out, (uint32_t)compressed);
+  put_u32(out, entry->packed ? (uint32_t)entry->packed : (uint32_t)compressed);
   put_u32(out, entry->size >= 0 ? (uint32_t)entry->size : (uint32_t)entry->content.size);
   put_little(out, strlen(entry->name), 2);
   put_little(out, 0, 2);
@@ -460,6 +461,8 @@ static void archives(void **state) {
   ZIP_CASE(HEED_E_FORMAT, "larger than", put_fill(&e[0].content, 7, 40); e[0].size = (int64_t)e[0].content.size - 40);
   ZIP_CASE(HEED_E_FORMAT, "data do not have the size", put_fill(&e[0].content, 7, 1));
   ZIP_CASE(HEED_E_FORMAT, "shorter than", e[0].content.size -= 4; e[0].size = (int64_t)e[0].content.size + 4);
+  ZIP_CASE(HEED_E_FORMAT, "", e[0].packed = e[0].size = 1 << 30);
+  ZIP_CASE(HEED_E_FORMAT, "", e[1].packed = e[1].size = 1 << 30; e[0].name = "w.npy"; e[1].name = "x.npy");
   ZIP_CASE(HEED_E_FORMAT, "not an npy file", e[0].content.data[0] = 'x');
   ZIP_CASE(HEED_E_FORMAT, "truncated", e[0].content.size = 5);
 }
