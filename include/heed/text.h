@@ -17,7 +17,7 @@ typedef struct heed_text {
 
 typedef struct heed_tokenizer heed_tokenizer;
 
-/* Reads the tokenizer of a model: a GGUF file, a tokenizer.json, or a Hugging Face directory that holds one.
+/* Reads the tokenizer of a model: a GGUF file, a tokenizer.json, or a Hugging Face directory that holds one (or the .safetensors or config.json in it).
  * HEED_E_FILE, HEED_E_FORMAT, HEED_E_UNSUPPORTED (a kind, normaliser or pattern that heed does not know, named in heed_error), HEED_E_MEMORY. */
 HEED_API heed_status heed_tokenizer_load(heed_context *context, const char *path, heed_tokenizer **out);
 HEED_API void heed_tokenizer_free(heed_tokenizer *tokenizer);

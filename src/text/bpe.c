@@ -36,7 +36,11 @@ bool hd_join_by_rank(const heed_tokenizer *tokenizer, const char *text, const hd
 
 heed_status hd_bpe_piece(hd_merger *merger, const heed_tokenizer *tokenizer, heed_text piece) {
   HD_TRY(hd_merger_begin(merger, (int64_t)piece.length));
-  for (size_t i = 0; i < piece.length; i++) hd_merger_append(merger, tokenizer->vocabulary.byte[(unsigned char)piece.data[i]], 1);
+  for (size_t i = 0; i < piece.length; i++) {
+    int32_t id = tokenizer->vocabulary.byte[(unsigned char)piece.data[i]];
+    // A byte that is left out is left out before merging: its neighbours may merge.
+    if (id >= 0 || tokenizer->settings.stand_in >= 0) hd_merger_append(merger, id, 1);
+  }
   hd_merge(merger, tokenizer, piece.data, hd_join_by_rank);
   return HEED_OK;
 }

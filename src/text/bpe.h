@@ -19,7 +19,7 @@ int hd_byte_token(heed_text spelling);
 /* The rule of a list of merges (hd_join_rule). */
 bool hd_join_by_rank(const heed_tokenizer *tokenizer, const char *text, const hd_symbol *left, const hd_symbol *right, hd_join *out);
 
-/* One piece of text → symbols, merged: the list that begins at symbol 0. A symbol without a token has id −1. */
+/* One piece of text → symbols, merged: the list that begins at symbol 0, if there is any. A symbol without a token has id −1. */
 heed_status hd_bpe_piece(hd_merger *merger, const heed_tokenizer *tokenizer, heed_text piece);
 heed_status hd_spm_piece(hd_merger *merger, const heed_tokenizer *tokenizer, heed_text piece);
 

@@ -55,7 +55,7 @@ static heed_status encode_piece(void *user, heed_text piece) {
   }
   HD_TRY((tokenizer->settings.byte_level ? hd_bpe_piece : hd_spm_piece)(&e->merger, tokenizer, piece));
   e->after_unknown = false;
-  for (int32_t i = 0; i >= 0; i = e->merger.symbols[i].next) {
+  for (int32_t i = e->merger.symbol_count > 0 ? 0 : -1; i >= 0; i = e->merger.symbols[i].next) {
     const hd_symbol *symbol = &e->merger.symbols[i];
     if (symbol->id >= 0) {
       HD_TRY(push_id(e, symbol->id));

@@ -69,11 +69,17 @@ static heed_status load_from_directory(heed_context *context, const char *path, 
   return status;
 }
 
+/* Whether the path names another part of a model directory than its tokenizer: weights, their index, a configuration. */
+static bool is_beside_tokenizer(const char *path) {
+  const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+  return ends_with(name, ".safetensors") || ends_with(name, ".index.json") || (strncmp(name, "config", 6) == 0 && ends_with(name, ".json"));
+}
+
 heed_status heed_tokenizer_load(heed_context *context, const char *path, heed_tokenizer **out) {
   if (!context || !path || !out) return hd_fail(context, HEED_E_ARGUMENT, "heed_tokenizer_load: context, path and out must not be null");
   *out = NULL;
   if (hd_is_directory(path)) return load_from_directory(context, path, strlen(path), out);
-  if (ends_with(path, ".safetensors")) {
+  if (is_beside_tokenizer(path)) {
     const char *slash = strrchr(path, '/');
     return load_from_directory(context, path, slash ? (size_t)(slash - path) + 1 : 0, out);
   }

@@ -53,10 +53,4 @@ static inline double encoding_seconds(heed_context *context, const heed_tokenize
   return seconds;
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZER_FACTOR 10
-#else
-#define SANITIZER_FACTOR 1
-#endif
-
 #endif

@@ -9,6 +9,13 @@
 #include <jansson.h>
 #include <stdio.h>
 
+/* How much longer a measured time may be where every access is checked. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZER_FACTOR 10
+#else
+#define SANITIZER_FACTOR 1
+#endif
+
 static inline heed_text text_of(const char *text) { return (heed_text){text, strlen(text)}; }
 
 static inline void print_ids(const char *name, const int32_t *ids, int64_t count) {

@@ -1,6 +1,8 @@
 /* tokenizer: whole tokenizers. Ids against reference implementations; decoding gives the text back; special tokens; a stream that never splits a character. */
 #include "text_test.h"
 
+#include <pthread.h>
+
 #define SMOLLM2 HEED_MODELS "/SmolLM2-135M-Instruct.Q4_1.gguf"
 #define GGUF    HEED_TEST_DATA "/models/stories260k/stories260k-f32.gguf"
 #define HF      HEED_TEST_DATA "/models/stories260k-hf"
@@ -195,6 +197,20 @@ static void gguf_and_directory_agree(void **state) {
   heed_context_free(context);
 }
 
+static void a_model_is_named_by_any_of_its_files(void **state) {
+  static const char *const names[] = {"", "/", "/tokenizer.json", "/config.json", "/model.safetensors"};
+  (void)state;
+  heed_context *context = test_context(NULL);
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char path[512];
+    snprintf(path, sizeof path, HF "%s", names[i]);
+    heed_tokenizer *tokenizer = load(context, path);
+    assert_int_equal(info_of(tokenizer).vocabulary, 512);
+    heed_tokenizer_free(tokenizer);
+  }
+  heed_context_free(context);
+}
+
 /* ---- special tokens ------------------------------------------------------------------------------------------------------- */
 
 static void special_tokens_only_where_asked_for(void **state) {
@@ -311,6 +327,55 @@ static void questions_about_no_token_are_answered(void **state) {
   heed_context_free(context);
 }
 
+/* ---- threads -------------------------------------------------------------------------------------------------------------- */
+
+typedef struct sharing {
+  const heed_tokenizer *tokenizer;
+  const int32_t *wanted;
+  int64_t count;
+  bool same;
+} sharing;
+
+static const char shared_text[] = "The miller said 12 times: don't, naïve 日本語 <tool_call>";
+
+/* cmocka's assertions belong to the main thread. */
+static void *encode_often(void *argument) {
+  sharing *share = argument;
+  heed_context *context;
+  share->same = heed_context_new(NULL, &context) == HEED_OK;
+  for (int i = 0; share->same && i < 200; i++) {
+    int32_t *ids;
+    int64_t count;
+    share->same = heed_encode(context, share->tokenizer, text_of(shared_text), &parsing, &ids, &count) == HEED_OK &&
+                  count == share->count && memcmp(ids, share->wanted, (size_t)count * sizeof *ids) == 0;
+    heed_ids_free(context, ids, count);
+  }
+  heed_context_free(context);
+  return NULL;
+}
+
+static void threads_share_a_tokenizer(void **state) {
+  enum { THREADS = 4 };
+  pthread_t threads[THREADS];
+  sharing shares[THREADS];
+  int32_t *ids;
+  int64_t count;
+  (void)state;
+  heed_context *context = test_context(NULL), *other = test_context(NULL);
+  heed_tokenizer *tokenizer = load(other, HEED_TEST_DATA "/tokenizers/qwen2.json");
+  heed_context_free(other); // a tokenizer outlives the context that loaded it
+  ok(context, heed_encode(context, tokenizer, text_of(shared_text), &parsing, &ids, &count));
+  for (int i = 0; i < THREADS; i++) {
+    shares[i] = (sharing){tokenizer, ids, count, false};
+    assert_int_equal(pthread_create(&threads[i], NULL, encode_often, &shares[i]), 0);
+  }
+  for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
+  for (int i = 0; i < THREADS; i++) assert_true(shares[i].same);
+  heed_ids_free(context, ids, count);
+  heed_tokenizer_free(tokenizer);
+  heed_context_free(context);
+}
+
 /* ---- memory --------------------------------------------------------------------------------------------------------------- */
 
 typedef struct counting {
@@ -371,11 +436,13 @@ int main(void) {
       cmocka_unit_test(small_tokenizers_give_the_ids_of_the_reference),
       cmocka_unit_test(decoding_gives_the_text_back),
       cmocka_unit_test(gguf_and_directory_agree),
+      cmocka_unit_test(a_model_is_named_by_any_of_its_files),
       cmocka_unit_test(special_tokens_only_where_asked_for),
       cmocka_unit_test(decoding_leaves_special_tokens_out_unless_kept),
       cmocka_unit_test(a_character_is_never_split),
       cmocka_unit_test(text_that_is_not_utf8_is_refused),
       cmocka_unit_test(questions_about_no_token_are_answered),
+      cmocka_unit_test(threads_share_a_tokenizer),
       cmocka_unit_test(every_allocation_may_fail),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
