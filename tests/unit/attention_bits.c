@@ -1,5 +1,6 @@
 /* Same row, same bits (contract 17, 18), and memory (contract 22): P4–P6, P16–P36 where "bitwise" is meant, P44. Random shapes from a seed that a failure prints. */
 #include "attention_sample.h"
+#include "pthread_parallel.h"
 
 #include "../../src/attn/attention.h"
 
@@ -142,6 +143,20 @@ PROPERTY(p35_threads_give_the_same_bits, 1100, SAMPLE_ANY) {
   sample_run(context, s);
   const int threads[] = {1, 2, 3, 8, 64};
   for (int i = 0; i < 5; i++) compare_with(&(heed_options){.size = sizeof(heed_options), .threads = threads[i]}, s, "threads", r->seed);
+}
+
+static int64_t host_calls;
+static void on_host_threads(sample *s, random_source *r) {
+  sample_run(context, s);
+  compare_with(&(heed_options){.size = sizeof(heed_options), .threads = 3, .parallel_for = pthread_parallel, .parallel_user = &host_calls},
+               s, "the host's threads", r->seed);
+}
+
+static void p35_a_host_brings_its_own_threads(void **state) {
+  (void)state;
+  host_calls = 0;
+  each(300, SAMPLE_ANY, on_host_threads);
+  assert_true(host_calls > 0);
 }
 
 static void p36_a_hundred_times(void **state) {
@@ -368,6 +383,7 @@ int main(void) {
       cmocka_unit_test(p32_pages_are_contiguous),
       cmocka_unit_test(p34_every_level_gives_the_same_bits),
       cmocka_unit_test(p35_threads_give_the_same_bits),
+      cmocka_unit_test(p35_a_host_brings_its_own_threads),
       cmocka_unit_test(p36_a_hundred_times),
       cmocka_unit_test(p23_groups_are_repeated_heads),
       cmocka_unit_test(p25_any_strides),
