@@ -83,22 +83,25 @@ int hd_level(float weight) {
 
 double hd_color_distance(hd_rgb a, hd_rgb b) { return distance(lab_of_rgb(a), lab_of_rgb(b)); }
 
-/* xterm's palette: a 6 × 6 × 6 cube from 16, whose steps are 0, 95, 135, ... 255, then 24 greys from 8 in steps of 10. */
+/* xterm's palette: a 6 × 6 × 6 cube from 16, whose steps are 0, 95, 135, ... 255, then 24 greys from 8 in steps of 10. Only the five darkest greys are used,
+ * between black and the first blue, where the cube has nothing: a map that went on changing between grey and blue would read as two quantities. */
+enum { CUBE_BEGIN = 16, GREY_BEGIN = 232, GREY_END = 237 };
+
 static hd_rgb palette_256(int index) {
-  if (index >= 232) {
-    uint8_t grey = (uint8_t)(8 + 10 * (index - 232));
+  if (index >= GREY_BEGIN) {
+    uint8_t grey = (uint8_t)(8 + 10 * (index - GREY_BEGIN));
     return (hd_rgb){grey, grey, grey};
   }
-  int cube = index - 16, step[3] = {cube / 36, cube / 6 % 6, cube % 6};
+  int cube = index - CUBE_BEGIN, step[3] = {cube / 36, cube / 6 % 6, cube % 6};
   for (int k = 0; k < 3; k++) step[k] = step[k] ? 55 + 40 * step[k] : 0;
   return (hd_rgb){(uint8_t)step[0], (uint8_t)step[1], (uint8_t)step[2]};
 }
 
 int hd_color_256(hd_rgb c) {
   lab wanted = lab_of_rgb(c);
-  int best = 16;
+  int best = CUBE_BEGIN;
   double least = INFINITY;
-  for (int index = 16; index < 256; index++) {
+  for (int index = CUBE_BEGIN; index < GREY_END; index++) {
     double d = distance(wanted, lab_of_rgb(palette_256(index)));
     if (d < least) {
       least = d;

@@ -55,7 +55,7 @@ enum { HD_LEVELS = 256 };
 void hd_color_map(bool dark, hd_rgb map[HD_LEVELS]);
 /* round(255 √weight), the weight held in [0,1]. */
 int hd_level(float weight);
-/* The colour of the 256-colour terminal palette (16..255) nearest to c. */
+/* The colour of the 256-colour terminal palette that stands best for c. */
 int hd_color_256(hd_rgb c);
 /* Distance in OKLab. */
 double hd_color_distance(hd_rgb a, hd_rgb b);

@@ -26,7 +26,7 @@ typedef struct screen {
   hd_rgb map[HD_LEVELS];
   uint8_t index[HD_LEVELS]; // the same colours in the 256-colour palette
   int ink, paper;           // levels now set, ABSENT for the terminal's own
-  bool bold;
+  bool bold, reverse;
   hd_arena arena;
   hd_label *queries, *keys;
 } screen;
@@ -44,11 +44,15 @@ static void set_level(screen *s, int *now, int level, int code) {
 static void set_ink(screen *s, int level) { set_level(s, &s->ink, level, 38); }
 static void set_paper(screen *s, int level) { set_level(s, &s->paper, level, 48); }
 
-static void set_bold(screen *s, bool on) {
-  if (s->options.color == HEED_COLOR_NONE || s->bold == on) return;
-  s->bold = on;
-  hd_out_text(&s->out, on ? "\x1b[1m" : "\x1b[22m");
+/* Switches an attribute of text on or off where that changes anything. */
+static void set_attribute(screen *s, bool *now, bool wanted, const char *on, const char *off) {
+  if (s->options.color == HEED_COLOR_NONE || *now == wanted) return;
+  *now = wanted;
+  hd_out_text(&s->out, wanted ? on : off);
 }
+
+static void set_bold(screen *s, bool on) { set_attribute(s, &s->bold, on, "\x1b[1m", "\x1b[22m"); }
+static void set_reverse(screen *s, bool on) { set_attribute(s, &s->reverse, on, "\x1b[7m", "\x1b[27m"); }
 
 static void end_line(screen *s) {
   set_bold(s, false);
@@ -167,8 +171,9 @@ static void put_band(screen *s, int margin, int number_width, int64_t begin, int
       mark m = mark_of(&stats, largest);
       // The lower third of the map is too close to the paper for a thin glyph.
       set_ink(s, (int)((HD_LEVELS - 1) * (1 + 2 * HD_MIN(m.strength, 1)) / 3));
-      set_bold(s, l == s->options.layer && h == s->options.head);
+      set_reverse(s, l == s->options.layer && h == s->options.head);
       hd_out_text(&s->out, m.glyph);
+      set_reverse(s, false);
     }
     end_line(s);
   }
@@ -330,7 +335,7 @@ static void put_column_labels(screen *s, const layout *p) {
   for (int64_t c = 0; c < p->columns; c++) {
     const hd_label *token = &s->keys[c * p->bin_keys];
     int column = (int)c * p->cell, columns = p->cell >= 3 ? p->cell - 1 : HD_MIN(HD_MIN(token->columns, MAX_LABEL / 2), room - column);
-    if (column < at || columns < HD_MIN(token->columns, 2)) continue;
+    if (column < at || columns < HD_MIN(token->columns, 3)) continue;
     hd_out_spaces(&s->out, column - at);
     put_token(s, token, columns, false);
     at = column + columns;
@@ -364,8 +369,7 @@ static void put_map_title(screen *s, const layout *p) {
   char text[192], name[HD_HEAD_NAME];
   hd_head_name(s->record, s->options.layer, s->options.head, name);
   bool digit = s->options.color == HEED_COLOR_NONE;
-  snprintf(text, sizeof text, "%s · rows look at columns · %s", name,
-           digit ? "digits are tenths of a weight" : "weight, square-root scale");
+  snprintf(text, sizeof text, "%s · rows look at columns · %s", name, digit ? "digits are tenths of a weight" : "√ scale");
   int used = put_cut(s, text, s->width);
   if (!digit && used + SCALE_CELLS + 5 <= s->width) {
     hd_out_text(&s->out, " 0 ");

@@ -119,7 +119,7 @@ function fromFragment() {
   const given = new URLSearchParams(location.hash.slice(1));
   const find = (list, value) => (value === null ? -1 : list.indexOf(Number(value)));
   const layer = find(record.layers, given.get('layer')), head = find(record.heads, given.get('head'));
-  state.scale = ['linear', 'sqrt', 'log'].includes(given.get('scale')) ? given.get('scale') : 'sqrt';
+  state.scale = Object.keys(scales).includes(given.get('scale')) ? given.get('scale') : 'sqrt';
   state.mode = ['mean', 'max'].includes(given.get('mode')) ? given.get('mode') : 'one';
   state.hideFirst = given.get('first') === 'hidden';
   state.kept = record.query >= 0 ? [record.query] : [];
@@ -174,8 +174,12 @@ const darkScheme = matchMedia('(prefers-color-scheme: dark)');
 let printing = false;
 const isDark = () => darkScheme.matches && !printing;
 
-const scales = { linear: w => w, sqrt: Math.sqrt, log: w => Math.max(0, 1 + Math.log10(w) / 4) }; // log: from one in ten thousand
-const strength = w => Math.min(1, scales[state.scale](w));
+const scales = {
+  linear: { of: w => w, ticks: [0, 0.25, 0.5, 0.75, 1] },
+  sqrt: { of: Math.sqrt, ticks: [0, 0.1, 0.25, 0.5, 1] },
+  log: { of: w => Math.max(0, 1 + Math.log10(w) / 4), ticks: [0.0001, 0.001, 0.01, 0.1, 1] }, // from one in ten thousand
+};
+const strength = w => Math.min(1, scales[state.scale].of(w));
 const level = w => Math.round(255 * strength(w));
 
 const maps = Object.fromEntries(['light', 'dark'].map(name => [name, Uint8Array.from(record[name].match(/../g), hex => parseInt(hex, 16))]));
@@ -204,6 +208,8 @@ function stage(canvas, width, height) {
   context.setTransform(canvas.width / width, 0, 0, canvas.height / height, 0, 0);
   return context;
 }
+
+const NARROW = 760; // CSS pixels, as in page.css: below it the parts stand one under the other
 
 /* ---- small makers --------------------------------------------------------------------------------------------------------- */
 
@@ -310,7 +316,7 @@ function drawSentence(rows) {
   }
   const keys = record.keys.map((_, j) => j).map(j => [sumOver(rows, i => weightAt(i, j)), j]).filter(([w]) => w >= 0.005);
   keys.sort(([a, i], [b, j]) => b - a || i - j);
-  const items = keys.slice(0, 12).map(([w, j]) => make('span', {}, make('bdi', { textContent: record.keys[j] }), ` ${w.toFixed(2).replace(/^0/, '')}`));
+  const items = keys.slice(0, 12).flatMap(([w, j]) => [' ', make('span', {}, make('bdi', { textContent: record.keys[j] }), ` ${w.toFixed(2).replace(/^0/, '')}`)]);
   box.replaceChildren(make('b', {}, make('bdi', { textContent: name })), rows.length > 1 ? ' look at' : ' looks at', ...items);
 }
 
@@ -321,7 +327,7 @@ const grid = { pitch: 16, left: 28, top: 16 };
 /** Thumbnails as large as the screen allows, from a dozen pixels to sixty-four. */
 function planGrid() {
   const tall = Math.max(360, innerHeight - $('grid').getBoundingClientRect().top - scrollY - 48);
-  const wide = innerWidth <= 760 ? innerWidth - 24 - grid.left : Math.max(188, 0.34 * innerWidth);
+  const wide = innerWidth <= NARROW ? innerWidth - 24 - grid.left : Math.max(188, 0.34 * document.body.clientWidth);
   grid.pitch = Math.max(14, Math.min(66, Math.floor(Math.min(tall / L, wide / H))));
   place($('grid'), undefined, undefined, grid.left + H * grid.pitch, grid.top + L * grid.pitch);
   place($('thumbnails'), grid.left, grid.top);
@@ -408,7 +414,7 @@ function planPlate() {
   plate.rowLabel = labelWidth(record.queries, 12) + 6;
   plate.columnLabel = labelWidth(record.keys, 12) + 6;
   // Forty tokens fit a laptop without scrolling; more may scroll rather than shrink below reading.
-  const tall = innerHeight - top - plate.columnLabel - 48, least = count <= 40 ? 10 * count : 560;
+  const tall = innerWidth <= NARROW || printing ? Infinity : innerHeight - top - plate.columnLabel - 48, least = count <= 40 ? 10 * count : 560;
   const alone = Math.min(28, Math.min(room - plate.rowLabel, Math.max(tall, least, 160), 960) / count);
   // The lines stand beside the matrix if that leaves it a readable size, otherwise below.
   const words = 2 * plate.rowLabel + plate.columnLabel, beside = Math.min(alone, (room - words - 32 - 96) / count);
@@ -552,9 +558,16 @@ function drawWords() {
   for (const group of document.querySelectorAll('#toggles [data-field]'))
     for (const button of group.children) button.setAttribute('aria-pressed', String(state[group.dataset.field] === button.value));
   $('hide-first').checked = state.hideFirst;
-  const ramp = $('ramp').getContext('2d'), image = ramp.createImageData(256, 1), colors = map();
-  for (let x = 0; x < 256; x++) image.data.set([...colors.subarray(3 * level(x / 255), 3 * level(x / 255) + 3), 255], 4 * x);
+  drawScale();
+}
+
+/** The colours from none to all, with the weights that have them. */
+function drawScale() {
+  const ramp = $('ramp').getContext('2d'), image = ramp.createImageData(256, 1), colors = map(), wide = 200;
+  for (let x = 0; x < 256; x++) image.data.set([...colors.subarray(3 * x, 3 * x + 3), 255], 4 * x);
   ramp.putImageData(image, 0, 0);
+  const ticks = scales[state.scale].ticks.map(w => place(make('span', { textContent: String(w).replace(/^0\./, '.') }), strength(w) * wide));
+  $('scale').replaceChildren($('ramp'), ...ticks);
 }
 
 function drawTable() {
@@ -667,8 +680,13 @@ function listen() {
   });
   addEventListener('resize', layOut);
   darkScheme.addEventListener('change', layOut);
-  addEventListener('beforeprint', () => (printing = true, layOut()));
-  addEventListener('afterprint', () => (printing = false, layOut()));
+  const print = on => {
+    printing = on;
+    document.documentElement.classList.toggle('printing', on);
+    layOut();
+  };
+  addEventListener('beforeprint', () => print(true));
+  addEventListener('afterprint', () => print(false));
 }
 
 async function start() {
