@@ -164,9 +164,9 @@ static int run(const void *pointer) {
 }
 
 static const option options[] = {
-    {.name = "COMMAND", .kind = OPTION_TEXT, .at = offsetof(values, topic), .help = "the command to explain"},
-    {.name = "SECOND", .kind = OPTION_TEXT, .at = offsetof(values, subtopic), .help = "its second word, as in bench attention"},
-    {.name = "man", .kind = OPTION_FLAG, .at = offsetof(values, man), .help = "the manual page of all commands, in roff"},
+    OPTION("COMMAND", 0, TEXT, NULL, topic, "the command to explain"),
+    OPTION("SECOND", 0, TEXT, NULL, subtopic, "its second word, as in bench attention"),
+    OPTION("man", 0, FLAG, NULL, man, "the manual page of all commands, in roff"),
     {0},
 };
 

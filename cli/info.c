@@ -84,17 +84,15 @@ done:
 }
 
 static const option options[] = {
-    {.name = "measure",
-     .kind = OPTION_FLAG,
-     .at = offsetof(values, measure),
-     .help = "also measure the peak of f32 arithmetic and the read bandwidth (half a second)"},
+    OPTION("measure", 0, FLAG, NULL, measure, "also measure the peak of f32 arithmetic and the read bandwidth (half a second)"),
     {0},
 };
 
 const command command_info = {
     .name = "info",
     .summary = "version, processor, instruction sets, threads",
-    .about = "Says which heed this is and what it runs on: what a bug report needs. All instruction set levels give the same bits.",
+    .about = "Says which heed this is and what it runs on: what a bug report needs. All instruction set levels give the same "
+             "bits.",
     .examples = "  heed info --measure\n",
     .options = options,
     .takes = TAKES_MACHINE | TAKES_JSON,

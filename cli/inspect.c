@@ -124,11 +124,7 @@ done:
 }
 
 static const option options[] = {
-    {.name = "FILE",
-     .kind = OPTION_TEXT,
-     .at = offsetof(values, file),
-     .help = "a GGUF, safetensors, npy or npz file, or a Hugging Face directory",
-     .required = true},
+    OPTION("FILE", 0, TEXT, NULL, file, "a GGUF, safetensors, npy or npz file, or a Hugging Face directory", .required = true),
     {0},
 };
 

@@ -45,6 +45,10 @@ typedef struct option {
   bool required;
 } option;
 
+/* A line of a table, for a command whose values are the struct `values`: OPTION("top", 0, WHOLE, "K", top, "candidates", .low = 1, .high = 9) is --top K. */
+#define OPTION(name_, letter_, kind_, value_, field_, help_, ...)                                                                          \
+  { .name = name_, .letter = letter_, .kind = OPTION_##kind_, .value = value_, .at = offsetof(values, field_), .help = help_, __VA_ARGS__ }
+
 /* Options that mean the same in many commands. They are the first member, `common`, of every command's values. */
 typedef struct common_values {
   bool help, quiet, json;

@@ -46,6 +46,7 @@ int prompt_read(heed_context *context, const char *model, const heed_tokenizer *
   int code = read_text(v->text, &text);
   if (code == EXIT_OK) code = check(context, heed_encode(context, tokenizer, text, &options, &out->ids, &out->count));
   if (code == EXIT_OK) out->encoded_by = context;
+  out->no_text = text.length == 0;
   free((char *)text.data);
   return code;
 }

@@ -13,20 +13,16 @@ typedef struct prompt_values {
   bool special, plain;
 } prompt_values;
 
-/* Three lines of a table of options; place is the offset of the prompt_values. */
-// clang-format off
-#define PROMPT_OPTIONS(place) \
-  {.name = "ids", .kind = OPTION_TEXT, .value = "LIST", .at = (place) + offsetof(prompt_values, ids), \
-   .help = "token ids instead of text, such as 5,17,3"}, \
-  {.name = "special", .kind = OPTION_FLAG, .at = (place) + offsetof(prompt_values, special), \
-   .help = "text such as <|im_start|> is that special token, not its letters"}, \
-  {.name = "plain", .kind = OPTION_FLAG, .at = (place) + offsetof(prompt_values, plain), \
-   .help = "leave out the begin and end tokens that the tokenizer adds"}
-// clang-format on
+/* Three lines of a command's table, for values with a member `prompt`. */
+#define PROMPT_OPTIONS                                                                                                                     \
+  OPTION("ids", 0, TEXT, "LIST", prompt.ids, "token ids instead of text, such as 5,17,3"),                                                 \
+      OPTION("special", 0, FLAG, NULL, prompt.special, "text such as <|im_start|> is that special token, not its letters"),                \
+      OPTION("plain", 0, FLAG, NULL, prompt.plain, "leave out the begin and end tokens that the tokenizer adds")
 
 typedef struct prompt {
   int32_t *ids;
   int64_t count;
+  bool no_text;             /* the text had no bytes, whatever tokens the tokenizer put around it */
   heed_context *encoded_by; /* the library owns ids; NULL: the command does */
 } prompt;
 

@@ -93,21 +93,13 @@ done:
   return code;
 }
 
-#define AT(field) offsetof(values, field)
 static const option options[] = {
-    {.name = "MODEL",
-     .kind = OPTION_TEXT,
-     .at = AT(model),
-     .help = "a GGUF file, a tokenizer.json, or a directory that holds one",
-     .required = true},
-    {.name = "TEXT", .kind = OPTION_TEXT, .at = AT(prompt.text), .help = "what to tokenize; - is standard input"},
-    {.name = "ids", .kind = OPTION_FLAG, .at = AT(only_ids), .help = "print only the ids, in the form that --ids takes elsewhere"},
-    {.name = "decode", .kind = OPTION_TEXT, .value = "LIST", .at = AT(decode), .help = "the other way: print the text of these ids"},
-    {.name = "special",
-     .kind = OPTION_FLAG,
-     .at = AT(prompt.special),
-     .help = "text such as <|im_start|> is that special token, not its letters"},
-    {.name = "plain", .kind = OPTION_FLAG, .at = AT(prompt.plain), .help = "leave out the begin and end tokens that the tokenizer adds"},
+    OPTION("MODEL", 0, TEXT, NULL, model, "a GGUF file, a tokenizer.json, or a directory that holds one", .required = true),
+    OPTION("TEXT", 0, TEXT, NULL, prompt.text, "what to tokenize; - is standard input"),
+    OPTION("ids", 0, FLAG, NULL, only_ids, "print only the ids, in the form that --ids takes elsewhere"),
+    OPTION("decode", 0, TEXT, "LIST", decode, "the other way: print the text of these ids"),
+    OPTION("special", 0, FLAG, NULL, prompt.special, "text such as <|im_start|> is that special token, not its letters"),
+    OPTION("plain", 0, FLAG, NULL, prompt.plain, "leave out the begin and end tokens that the tokenizer adds"),
     {0},
 };
 
