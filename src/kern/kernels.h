@@ -7,6 +7,7 @@
 #define HD_KERNELS_H
 
 #include "../base/base.h"
+#include "../base/storage.h"
 
 /* Keys are taken in tiles of 64 at absolute positions, and tiles are grouped in chunks of 1024 keys (contract 17). */
 enum { HD_KEY_TILE = 64, HD_KEY_CHUNK = 1024, HD_QUERY_CELL = 16, HD_MAX_LANES = 64 };
@@ -41,6 +42,37 @@ typedef struct hd_attn_tile {
   float *scores; /* scratch [64][lanes] */
 } hd_attn_tile;
 
+/* A weight matrix in panels of 16 outputs (matrix.h). Plain types: [panel][input][16]. Quantised types (quant.h), per panel and block of the file's type:
+ *   the halves d [16], and m [16] where a minimum is stored; then per 32 inputs, as far as the type has them:
+ *   integer scales and integer minima, int8 [32 / group][16] each;
+ *   codes: bits 0–3 as words [4][16] of 8 inputs, two bits as words [2][16] of 16 inputs, one bit as words [1][16] of 32 inputs; 8-bit codes as bytes [32][16].
+ * A word belongs to one output, its lowest bits to the first input. So one load feeds 16 outputs, and the panels are as large as the file's rows. */
+enum { HD_PANEL = 16, HD_QUANT_UNIT = 32 };
+typedef struct hd_panels {
+  const unsigned char *data;
+  hd_storage storage; /* not F64 */
+  int64_t inputs;
+  int64_t stride; /* bytes from panel to panel */
+} hd_panels;
+
+/* y[r][o] (+)= Σ_i x[r][i] w[o][i] for one group of at most HD_GROUP outputs and any number of inputs and rows. */
+enum { HD_GROUP = 4 * HD_PANEL };
+typedef struct hd_product {
+  const float *x;
+  int64_t x_stride, rows;
+  const float *w;   /* [panel][input][16] */
+  int64_t w_stride; /* floats from panel to panel */
+  int64_t inputs;
+  bool first;        /* chains begin at +0, otherwise at what y holds */
+  const float *bias; /* [outputs], added at the end, or NULL */
+  float *y;
+  int64_t y_stride;
+  int outputs; /* 1 to HD_GROUP; y beyond them is not touched */
+} hd_product;
+
+/* act(x) of a feed-forward layer. GELU_TANH is GPT-2's "gelu_new". */
+typedef enum hd_activation { HD_RELU, HD_SILU, HD_GELU_TANH, HD_GELU_ERF } hd_activation;
+
 /* Every kernel: X(return type, name, parameters). One line expands to a member of hd_kernels, to the declaration of hd_<name>__<level> in each level and to that
  * level's table entry, so a level that forgets one does not compile.
  *   attn_tile      adds one tile of keys to a block
@@ -53,6 +85,15 @@ typedef struct hd_attn_tile {
  *   row_max        the largest element, NaN passed over; −inf for n = 0
  *   row_exp2       row[i] = exp2(row[i] − maximum); returns the sum
  *   row_scale      row[i] *= factor
+ *   multiply       one hd_product
+ *   multiply_row   y[panel][16] = the product of one row x with whole panels, straight from what is packed
+ *   unpack         w [panel][input][16] of inputs [from, from + inputs) (multiples of 32 for quantised types)
+ *   rms_norm       out = x / sqrt(mean(x²) + epsilon) · weight; weight may be NULL, out may be x
+ *   layer_norm     out = (x − mean) / sqrt(variance + epsilon) · weight + bias; weight and bias may be NULL, out may be x
+ *   activate       out = act(x) · gate; gate may be NULL, out may be x or gate
+ *   row_add        row[i] += other[i]
+ *   rotate         turns pair p of a head by the angle with cosine c[p] and sine s[p]: (a, b) → (a c − b s, b c + a s). A pair is elements 2p and 2p + 1 where
+ *                  interleaved (GGUF llama), otherwise p and pairs + p (Hugging Face)
  *   peak           rounds of `peak_flops` multiply-adds with no memory (machine measurement); returns something that depends on them
  *   read           sums n floats (a multiple of 256) as fast as memory gives them */
 #define HD_KERNEL_LIST(X)                                                                                                                  \
@@ -66,6 +107,14 @@ typedef struct hd_attn_tile {
   X(float, row_max, (const float *row, int64_t n))                                                                                         \
   X(float, row_exp2, (float *row, int64_t n, float maximum))                                                                               \
   X(void, row_scale, (float *row, int64_t n, float factor))                                                                                \
+  X(void, multiply, (const hd_product *product))                                                                                           \
+  X(void, multiply_row, (const hd_panels *panels, int64_t panel, int64_t count, const float *x, float *y))                                 \
+  X(void, unpack, (const hd_panels *panels, int64_t panel, int64_t count, int64_t from, int64_t inputs, float *w))                         \
+  X(void, rms_norm, (const float *x, const float *weight, int64_t n, float epsilon, float *out))                                           \
+  X(void, layer_norm, (const float *x, const float *weight, const float *bias, int64_t n, float epsilon, float *out))                      \
+  X(void, activate, (hd_activation kind, const float *x, const float *gate, int64_t n, float *out))                                        \
+  X(void, row_add, (float *row, const float *other, int64_t n))                                                                            \
+  X(void, rotate, (float *head, const float *c, const float *s, int64_t pairs, bool interleaved))                                          \
   X(float, peak, (int64_t rounds))                                                                                                         \
   X(float, read, (const float *data, int64_t n))
 

@@ -1,7 +1,9 @@
 /* matrix.h: a weight matrix as a file stores it, packed once for the kernels, and its product with rows of activations.
  *
  * y[r][o] = Σ_i x[r][i] · w[o][i] (+ bias[o]), one fused chain over ascending i per output, so that the bits of a row depend neither on the number of rows (one row
- * when decoding, many when prefilling) nor on threads or level. w is the f32 value of the stored number. Packing puts outputs into lanes: panels of 16 outputs, input index major. */
+ * when decoding, many when prefilling) nor on threads or level. w is the f32 value of the stored number (hd_dequantise). Packing puts outputs into lanes: panels of 16
+ * outputs, input index major, in the file's own precision (sizes a weight: F64 becomes f32; Q2_K 3.125 bits for 2.625, Q3_K 3.56 for 3.44, Q4_K 4.625 for 4.5, Q5_K
+ * 5.625 for 5.5; all others as in the file). Every type has its own compiled loops; none takes a detour. */
 #ifndef HD_MATRIX_H
 #define HD_MATRIX_H
 
@@ -11,18 +13,22 @@
 typedef struct hd_matrix {
   hd_storage storage; /* of the file */
   int64_t outputs, inputs;
-  int64_t bytes; /* of packed */
-  void *packed;  /* owned by the arena it was packed into */
-  int layout;    /* private to matrix.c */
+  int64_t bytes;      /* of packed */
+  int64_t stride;     /* bytes from panel to panel */
+  const void *packed; /* owned by the arena it was packed into */
 } hd_matrix;
 
-/* rows: outputs × inputs in the file's layout, each row a whole number of blocks. Runs on the context's threads. HEED_E_MEMORY, HEED_E_OVERFLOW. */
+/* rows: outputs × inputs in the file's layout, each row a whole number of blocks. Runs on the context's threads. HEED_E_SHAPE, HEED_E_MEMORY, HEED_E_OVERFLOW. */
 heed_status hd_matrix_pack(heed_context *context, hd_arena *arena, hd_storage storage, int64_t outputs, int64_t inputs, const void *rows,
                            hd_matrix *out);
 
-/* y [rows, outputs] with row stride y_stride; x [rows, inputs] with row stride x_stride; bias [outputs] or NULL. HEED_E_MEMORY (scratch). */
+/* y [rows, outputs] with row stride y_stride; x [rows, inputs] with row stride x_stride; bias [outputs] or NULL. y must not overlap x. Needs no memory: cannot fail. */
 heed_status hd_matrix_product(heed_context *context, const hd_matrix *matrix, const float *x, int64_t rows, int64_t x_stride,
                               const float *bias, float *y, int64_t y_stride);
+
+/* The same with weights that are not packed: w [outputs, inputs], f32, row stride w_stride. */
+void hd_rows_product(heed_context *context, const float *x, int64_t rows, int64_t x_stride, const float *w, int64_t outputs, int64_t inputs,
+                     int64_t w_stride, float *y, int64_t y_stride);
 
 /* The inputs values of one output's row, exactly those the product uses: an embedding looked up. */
 void hd_matrix_row(const heed_context *context, const hd_matrix *matrix, int64_t output, float *out);

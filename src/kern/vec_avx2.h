@@ -8,6 +8,10 @@
 #define TILE_ROWS_3 4
 #define TILE_ROWS_4 4
 
+/* The register tile of matrix products. */
+#define GEMM_ROWS    6
+#define GEMM_VECTORS 2
+
 typedef __m256 vf;
 typedef __m256 vm;
 
@@ -48,6 +52,25 @@ INLINE vf v_load_bf16(const uint16_t *p) {
 }
 INLINE vf v_load_i8(const int8_t *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))); }
 INLINE vf v_load_u8(const uint8_t *p) { return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p))); }
+
+typedef __m256i vi;
+INLINE vi v_load_u32(const uint32_t *p) { return _mm256_loadu_si256((const __m256i *)p); }
+INLINE vi v_and(vi a, uint32_t mask) { return _mm256_and_si256(a, _mm256_set1_epi32((int)mask)); }
+INLINE vi v_or(vi a, vi b) { return _mm256_or_si256(a, b); }
+INLINE vi v_shift(vi a, const int right) { return right >= 0 ? _mm256_srli_epi32(a, right) : _mm256_slli_epi32(a, -right); }
+INLINE vi v_shift_by(vi a, int right) { return _mm256_srl_epi32(a, _mm_cvtsi32_si128(right)); }
+INLINE vf v_float(vi a) { return _mm256_cvtepi32_ps(a); }
+INLINE vf v_nibble(vi a) { return v_float(v_and(a, 15)); }
+INLINE vf v_lookup(vi a, const float table[16]) {
+  // Each permutation looks at three bits; the fourth, moved to the sign, chooses between them.
+  vf low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), a), high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), a);
+  return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(a, 28)));
+}
+
+INLINE vf v_swap_pairs(vf a) { return _mm256_permute_ps(a, 0xb1); }
+INLINE vf v_load_pairs(const float *p) {
+  return _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
+}
 
 INLINE void v_transpose(vf r[LANES]) {
   vf t[8], u[8];

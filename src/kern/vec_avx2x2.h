@@ -9,6 +9,10 @@
 #define TILE_ROWS_3 8
 #define TILE_ROWS_4 4
 
+/* The register tile of matrix products. */
+#define GEMM_ROWS    6
+#define GEMM_VECTORS 4
+
 typedef struct {
   __m256 lo, hi;
 } vf;
@@ -67,6 +71,39 @@ INLINE vf v_load_f16(const uint16_t *p) { return (vf){half_load_f16(p), half_loa
 INLINE vf v_load_bf16(const uint16_t *p) { return (vf){half_load_bf16(p), half_load_bf16(p + 8)}; }
 INLINE vf v_load_i8(const int8_t *p) { return (vf){half_load_i8(p), half_load_i8(p + 8)}; }
 INLINE vf v_load_u8(const uint8_t *p) { return (vf){half_load_u8(p), half_load_u8(p + 8)}; }
+
+typedef struct {
+  __m256i lo, hi;
+} vi;
+INLINE vi v_load_u32(const uint32_t *p) {
+  return (vi){_mm256_loadu_si256((const __m256i *)p), _mm256_loadu_si256((const __m256i *)(p + 8))};
+}
+INLINE vi v_and(vi a, uint32_t mask) {
+  const __m256i m = _mm256_set1_epi32((int)mask);
+  return (vi){_mm256_and_si256(a.lo, m), _mm256_and_si256(a.hi, m)};
+}
+INLINE vi v_or(vi a, vi b) { return (vi){_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)}; }
+INLINE vi v_shift(vi a, const int right) {
+  if (right >= 0) return (vi){_mm256_srli_epi32(a.lo, right), _mm256_srli_epi32(a.hi, right)};
+  return (vi){_mm256_slli_epi32(a.lo, -right), _mm256_slli_epi32(a.hi, -right)};
+}
+INLINE vi v_shift_by(vi a, int right) {
+  const __m128i n = _mm_cvtsi32_si128(right);
+  return (vi){_mm256_srl_epi32(a.lo, n), _mm256_srl_epi32(a.hi, n)};
+}
+INLINE vf v_float(vi a) { return (vf){_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
+INLINE vf v_nibble(vi a) { return v_float(v_and(a, 15)); }
+INLINE __m256 half_lookup(__m256i a, const float *table) {
+  __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), a), high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), a);
+  return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(a, 28)));
+}
+INLINE vf v_lookup(vi a, const float table[16]) { return (vf){half_lookup(a.lo, table), half_lookup(a.hi, table)}; }
+
+INLINE vf v_swap_pairs(vf a) { return (vf){_mm256_permute_ps(a.lo, 0xb1), _mm256_permute_ps(a.hi, 0xb1)}; }
+INLINE __m256 half_load_pairs(const float *p) {
+  return _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
+}
+INLINE vf v_load_pairs(const float *p) { return (vf){half_load_pairs(p), half_load_pairs(p + 4)}; }
 
 INLINE void v_transpose(vf r[LANES]) {
   float square[LANES][LANES];

@@ -8,6 +8,10 @@
 #define TILE_ROWS_3 8
 #define TILE_ROWS_4 4
 
+/* The register tile of matrix products. */
+#define GEMM_ROWS    6
+#define GEMM_VECTORS 4
+
 typedef __m512 vf;
 typedef __mmask16 vm;
 
@@ -45,6 +49,25 @@ INLINE vf v_load_bf16(const uint16_t *p) {
 }
 INLINE vf v_load_i8(const int8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))); }
 INLINE vf v_load_u8(const uint8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p))); }
+
+typedef __m512i vi;
+INLINE vi v_load_u32(const uint32_t *p) { return _mm512_loadu_si512(p); }
+INLINE vi v_and(vi a, uint32_t mask) { return _mm512_and_si512(a, _mm512_set1_epi32((int)mask)); }
+INLINE vi v_or(vi a, vi b) { return _mm512_or_si512(a, b); }
+INLINE vi v_shift(vi a, const int right) {
+  return right >= 0 ? _mm512_srl_epi32(a, _mm_cvtsi32_si128(right)) : _mm512_sll_epi32(a, _mm_cvtsi32_si128(-right));
+}
+INLINE vi v_shift_by(vi a, int right) { return _mm512_srl_epi32(a, _mm_cvtsi32_si128(right)); }
+INLINE vf v_float(vi a) { return _mm512_cvtepi32_ps(a); }
+/* A permutation looks at the low four bits only, so it masks, converts and looks up at once. */
+INLINE vf v_lookup(vi a, const float table[16]) { return _mm512_permutexvar_ps(a, _mm512_loadu_ps(table)); }
+INLINE vf v_nibble(vi a) { return _mm512_permutexvar_ps(a, _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)); }
+
+INLINE vf v_swap_pairs(vf a) { return _mm512_permute_ps(a, 0xb1); }
+INLINE vf v_load_pairs(const float *p) {
+  const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+  return _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(_mm256_loadu_ps(p)));
+}
 
 INLINE void v_transpose(vf r[LANES]) {
   vf t[16], u[16];

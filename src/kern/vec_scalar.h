@@ -5,11 +5,15 @@
 
 #define LANES       1
 #define MAX_VECTORS 4 /* vectors in a block of query lanes */
-/* Rows of a register tile that is 1, 2, 3 or 4 vectors wide. */
+/* Rows of a register tile of attention that is 1, 2, 3 or 4 vectors wide. */
 #define TILE_ROWS_1 4
 #define TILE_ROWS_2 4
 #define TILE_ROWS_3 4
 #define TILE_ROWS_4 4
+
+/* The register tile of matrix products. */
+#define GEMM_ROWS    4
+#define GEMM_VECTORS 4
 
 typedef float vf;
 typedef bool vm;
@@ -50,6 +54,21 @@ INLINE vf v_load_f16(const uint16_t *p) { return hd_f16_to_f32(*p); }
 INLINE vf v_load_bf16(const uint16_t *p) { return hd_bf16_to_f32(*p); }
 INLINE vf v_load_i8(const int8_t *p) { return *p; }
 INLINE vf v_load_u8(const uint8_t *p) { return *p; }
+
+/* Integers: LANES words of 32 bits. */
+typedef uint32_t vi;
+INLINE vi v_load_u32(const uint32_t *p) { return *p; }
+INLINE vi v_and(vi a, uint32_t mask) { return a & mask; }
+INLINE vi v_or(vi a, vi b) { return a | b; }
+INLINE vi v_shift(vi a, const int right) { return right >= 0 ? a >> right : a << -right; } /* |right| < 32 */
+INLINE vi v_shift_by(vi a, int right) { return a >> right; }                               /* any number in [0, 31] */
+INLINE vf v_float(vi a) { return (float)(int32_t)a; }
+INLINE vf v_nibble(vi a) { return (float)(a & 15); }                      /* the low four bits as a number */
+INLINE vf v_lookup(vi a, const float table[16]) { return table[a & 15]; } /* table at the low four bits */
+
+/* Neighbours: lanes 2i and 2i + 1 exchanged, and LANES / 2 floats each loaded into two neighbours. One lane has no neighbour. */
+INLINE vf v_swap_pairs(vf a) { return a; }
+INLINE vf v_load_pairs(const float *p) { return *p; }
 
 /* r[i] lane j becomes r[j] lane i. */
 INLINE void v_transpose(vf r[LANES]) { (void)r; }
