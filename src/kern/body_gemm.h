@@ -3,37 +3,23 @@
  * Outputs are in lanes and each output is one chain of multiply-adds over ascending inputs, so the shape of the register tile (GEMM_ROWS × GEMM_VECTORS) and the cutting of
  * the inputs into blocks, between which chains rest in y, change no bit. Weights are loaded, activations are broadcast from where they lie: neither is copied here. */
 
-/* One vector of y, of which only the first `count` lanes exist. */
-INLINE vf load_some(const float *p, int64_t count) {
-  if (count >= LANES) return v_load(p);
-  float lane[LANES] = {0};
-  for (int64_t i = 0; i < count; i++) lane[i] = p[i];
-  return v_load(lane);
-}
+/* `rows` rows × `vectors` vectors; p says what they are multiplied by, the caller where they begin. */
+typedef struct {
+  const float *x, *w, *bias;
+  float *y;
+  int64_t y_stride;
+} gemm_tile;
 
-INLINE void store_some(float *p, vf value, int64_t count) {
-  if (count >= LANES) {
-    v_store(p, value);
-    return;
-  }
-  float lane[LANES];
-  v_store(lane, value);
-  for (int64_t i = 0; i < count; i++) p[i] = lane[i];
-}
-
-/* Rows [row, row + rows) × vectors [vector, vector + vectors) of the group. */
-INLINE void multiply_tile(const hd_product *p, int64_t row, int vector, const int rows, const int vectors) {
+INLINE void multiply_tile(const hd_product *p, const gemm_tile *tile, const int rows, const int vectors) {
   vf sum[GEMM_ROWS][GEMM_VECTORS];
   const float *x[GEMM_ROWS], *w[GEMM_VECTORS];
-  float *y = p->y + row * p->y_stride + vector * LANES;
-  int64_t here = p->outputs - vector * LANES;
 #pragma GCC unroll 8
-  for (int v = 0; v < vectors; v++) w[v] = p->w + (vector + v) * LANES / HD_PANEL * p->w_stride + (vector + v) * LANES % HD_PANEL;
+  for (int v = 0; v < vectors; v++) w[v] = tile->w + v * LANES / HD_PANEL * p->w_stride + v * LANES % HD_PANEL;
 #pragma GCC unroll 8
   for (int r = 0; r < rows; r++) {
-    x[r] = p->x + (row + r) * p->x_stride;
+    x[r] = tile->x + r * p->x_stride;
 #pragma GCC unroll 8
-    for (int v = 0; v < vectors; v++) sum[r][v] = p->first ? v_set(0.0f) : load_some(y + r * p->y_stride + v * LANES, here - v * LANES);
+    for (int v = 0; v < vectors; v++) sum[r][v] = p->first ? v_set(0.0f) : v_load(tile->y + r * tile->y_stride + v * LANES);
   }
 #pragma GCC unroll 1
   for (int64_t i = 0; i < p->inputs; i++) {
@@ -50,38 +36,70 @@ INLINE void multiply_tile(const hd_product *p, int64_t row, int vector, const in
       for (int v = 0; v < vectors; v++) sum[r][v] = v_fma(a, b[v], sum[r][v]);
     }
   }
+  if (tile->bias) {
+#pragma GCC unroll 8
+    for (int v = 0; v < vectors; v++) {
+      vf bias = v_load(tile->bias + v * LANES);
+#pragma GCC unroll 8
+      for (int r = 0; r < rows; r++) sum[r][v] = v_add(sum[r][v], bias);
+    }
+  }
 #pragma GCC unroll 8
   for (int r = 0; r < rows; r++)
 #pragma GCC unroll 8
-    for (int v = 0; v < vectors; v++) {
-      if (p->bias) sum[r][v] = v_add(sum[r][v], load_some(p->bias + (vector + v) * LANES, here - v * LANES));
-      store_some(y + r * p->y_stride + v * LANES, sum[r][v], here - v * LANES);
-    }
+    for (int v = 0; v < vectors; v++) v_store(tile->y + r * tile->y_stride + v * LANES, sum[r][v]);
 }
 
-/* All rows, `vectors` wide: whole tiles, then one of the rest. */
-INLINE void multiply_rows(const hd_product *p, int vector, const int vectors) {
-  int64_t row = 0;
-  for (; row + GEMM_ROWS <= p->rows; row += GEMM_ROWS) multiply_tile(p, row, vector, GEMM_ROWS, vectors);
-  switch (p->rows - row) {
-  case 1: multiply_tile(p, row, vector, 1, vectors); break;
-  case 2: multiply_tile(p, row, vector, 2, vectors); break;
-  case 3: multiply_tile(p, row, vector, 3, vectors); break;
+/* The widths other than GEMM_VECTORS serve only the last group of a matrix, the counts of rows other than GEMM_ROWS only the last rows. */
+static void multiply_any(const hd_product *p, const gemm_tile *tile, int rows, int vectors) {
+#define TILES(r)                                                                                                                           \
+  case r:                                                                                                                                  \
+    if (vectors == 1) multiply_tile(p, tile, r, 1);                                                                                        \
+    else if (vectors == GEMM_VECTORS) multiply_tile(p, tile, r, GEMM_VECTORS);                                                             \
+    else multiply_tile(p, tile, r, 2);                                                                                                     \
+    break;
+  switch (rows) {
+    TILES(1)
+    TILES(2)
+    TILES(4)
 #if GEMM_ROWS > 4
-  case 4: multiply_tile(p, row, vector, 4, vectors); break;
-  case 5: multiply_tile(p, row, vector, 5, vectors); break;
+    TILES(GEMM_ROWS)
 #endif
   }
+#undef TILES
+}
+
+/* A vector of which only `outputs` lanes exist goes through a copy. */
+static void multiply_partial(const hd_product *p, const gemm_tile *tile, int rows, int outputs) {
+  float copy[GEMM_ROWS][LANES] = {{0}}, bias[LANES] = {0};
+  gemm_tile inner = {tile->x, tile->w, tile->bias ? bias : NULL, copy[0], LANES};
+  size_t bytes = (size_t)outputs * sizeof(float);
+  if (tile->bias) memcpy(bias, tile->bias, bytes);
+  for (int r = 0; r < rows && !p->first; r++) memcpy(copy[r], tile->y + r * tile->y_stride, bytes);
+  multiply_any(p, &inner, rows, 1);
+  for (int r = 0; r < rows; r++) memcpy(tile->y + r * tile->y_stride, copy[r], bytes);
 }
 
 void KERNEL(multiply)(const hd_product *p) {
-  int vectors = (p->outputs + LANES - 1) / LANES, vector = 0;
-  for (; vector + GEMM_VECTORS <= vectors; vector += GEMM_VECTORS) multiply_rows(p, vector, GEMM_VECTORS);
-  switch (vectors - vector) {
-  case 1: multiply_rows(p, vector, 1); break;
-#if GEMM_VECTORS > 2
-  case 2: multiply_rows(p, vector, 2); break;
-  case 3: multiply_rows(p, vector, 3); break;
-#endif
+  int vectors = p->outputs / LANES;
+  for (int output = 0; output < p->outputs;) {
+    int left = vectors - output / LANES, width = left >= GEMM_VECTORS ? GEMM_VECTORS : left >= 2 ? 2 : left;
+    int64_t row = 0;
+    while (row < p->rows) {
+      gemm_tile tile = {
+          .x = p->x + row * p->x_stride,
+          .w = p->w + output / HD_PANEL * p->w_stride + output % HD_PANEL,
+          .bias = p->bias ? p->bias + output : NULL,
+          .y = p->y + row * p->y_stride + output,
+          .y_stride = p->y_stride,
+      };
+      int64_t rest = p->rows - row;
+      int rows = rest >= GEMM_ROWS ? GEMM_ROWS : rest >= 4 ? 4 : rest >= 2 ? 2 : 1;
+      if (!width) multiply_partial(p, &tile, rows, p->outputs - output);
+      else if (rows == GEMM_ROWS && width == GEMM_VECTORS) multiply_tile(p, &tile, GEMM_ROWS, GEMM_VECTORS);
+      else multiply_any(p, &tile, rows, width);
+      row += rows;
+    }
+    output = width ? output + width * LANES : p->outputs;
   }
 }

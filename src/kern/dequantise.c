@@ -134,7 +134,7 @@ static void block_values(hd_storage storage, const hd_quant_block *block, float 
     float minimum = !q->minimum ? scale * (float)-q->offset : q->integer ? m * block->minimum[g] : m;
     for (int i = g * q->group; i < (g + 1) * q->group; i++) {
       float code = q->lookup ? hd_iq4_values[block->code[i]] : q->bits == 8 ? (int8_t)block->code[i] : block->code[i];
-      out[i] = q->minimum || q->offset ? fmaf(scale, code, minimum) : scale * code;
+      out[i] = fmaf(scale, code, minimum);
     }
   }
 }
