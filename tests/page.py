@@ -268,6 +268,9 @@ def grid_is_right(browser, path, numbers):
     check(browser.text("#about").startswith(name), f"pointing at {name} shows {browser.text('#about')!r}")
     browser.click(x, y)
     check(chosen(browser) == (numbers["layers"][layer], numbers["heads"][head]), f"clicking {name} chose {chosen(browser)}")
+    if heads > 1:  # shift adds a head to the mean
+        browser.click(left + 0.5 * width / heads, y, modifiers=8)
+        check(browser.text("#title").startswith("Mean of 2 heads"), f"shift-click on a second head: the title is {browser.text('#title')!r}")
     pitch = min(width / heads, height / layers)
     check(pitch >= 14, f"a head has {pitch:.1f} pixels")
 
@@ -311,8 +314,7 @@ def tokens_can_be_kept(browser, path, numbers):
     left, top, width, height = browser.box(f".tokens .token[data-token='{i}']")
     browser.click(left + width / 2, top + height / 2)
     browser.mouse("mouseMoved", 2, 2)
-    offset = len(numbers["key_tokens"]) - len(numbers["query_tokens"])
-    if offset == 0:
+    if len(numbers["key_tokens"]) == len(numbers["query_tokens"]):
         check(f"row={i}" in browser.evaluate("location.hash"), f"clicking token {i} gave {browser.evaluate('location.hash')}")
         check("looks at" in browser.text("#sentence"), f"the sentence is {browser.text('#sentence')!r}")
         browser.evaluate("document.getElementById('row-table').open = true")
@@ -322,6 +324,15 @@ def tokens_can_be_kept(browser, path, numbers):
         cells = browser.evaluate("[...document.querySelectorAll('#row-table tbody td:last-child')].map(e => e.textContent)")
         for j, (cell, weight) in enumerate(zip(cells, weights)):
             check_number(cell, weight, f"table row {j}")
+        if i > 0:  # shift adds the first token, and the sentence is about both
+            left, top, width, height = browser.box(".tokens .token[data-token='0']")
+            browser.click(left + width / 2, top + height / 2, modifiers=8)
+            browser.mouse("mouseMoved", 2, 2)
+            check(f"row={i},0" in browser.evaluate("location.hash"), f"shift-click gave {browser.evaluate('location.hash')}")
+            total = numbers["weights"][0][0][i][0] + numbers["weights"][0][0][0][0]
+            sentence = browser.text("#sentence")
+            check(" look at " in sentence, f"the sentence about two tokens is {sentence!r}")
+            check(total < 1 or f"{total:.2f}"[:3] in sentence, f"the sum {total:.3f} is not in {sentence!r}")
         browser.key("Escape")
         check("row=" not in browser.evaluate("location.hash"), "Escape does not let go of the token")
 

@@ -90,7 +90,8 @@ static void put_level(plate *p, int level) {
 
 /* The border between live cells and paper. */
 static void put_outline(plate *p) {
-  hd_out_text(&p->out, "<path fill=\"none\" stroke=\"#9a9a9a\" vector-effect=\"non-scaling-stroke\" d=\"");
+  hd_out_print(&p->out, "<path fill=\"none\" stroke=\"#9a9a9a\" stroke-width=\"%s\" vector-effect=\"non-scaling-stroke\" d=\"",
+               p->cell < 8 ? ".5" : "1");
   for (int64_t i = 0; i <= p->record->queries; i++)
     for (int64_t j = 0; j <= p->record->keys; j++) {
       if (is_live(p, i, j) != is_live(p, i - 1, j)) hd_out_print(&p->out, "M%lld %lldh1", (long long)j, (long long)i);

@@ -249,8 +249,9 @@ function buildStrip(tokens, spaces, name, queryOf, keyOf) {
   const index = event => Number(event.target.dataset?.token ?? -1);
   box.addEventListener('pointermove', event => index(event) >= 0 && pointAt(queryOf(index(event)), keyOf(index(event))));
   box.addEventListener('pointerleave', () => pointAt(-1, -1));
+  box.addEventListener('mousedown', event => event.shiftKey && event.preventDefault()); // shift adds a token, not to a selection of text
   box.addEventListener('click', event => {
-    if (index(event) < 0 || String(getSelection())) return;
+    if (index(event) < 0 || (!event.shiftKey && String(getSelection()))) return;
     if (event.detail) event.target.blur(); // so that arrow keys go on moving between heads
     change(() => keep(queryOf(index(event)), event.shiftKey));
   });
@@ -498,7 +499,7 @@ function drawBorder(context) {
     }
 }
 
-const MOST_STRANDS = 20000; // beyond them the strongest are drawn
+const MOST_STRANDS = 6000; // beyond them the strongest are drawn
 
 function drawStrands() {
   const context = stage($('strands'), plate.strand, plate.cell * Math.max(N, M));
