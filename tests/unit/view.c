@@ -7,7 +7,6 @@
 #include "../../src/view/record.h"
 
 #include <jansson.h>
-#include <locale.h>
 #include <png.h>
 #include <stdio.h>
 #include <utf8proc.h>

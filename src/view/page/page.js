@@ -392,7 +392,7 @@ function drawFrames() {
 function aboutHead(n) {
   const [first, previous, self, spread] = record.stats.slice(4 * n, 4 * n + 4).map(s => s / 1000);
   const [, heads, shared] = record.model_shape, share = x => `${Math.round(100 * x)} %`;
-  const group = shared && shared < heads ? `\nkey/value head ${Math.floor((record.heads[n % H] * shared) / heads)}` : '';
+  const group = shared && shared < heads ? ` · key/value head ${Math.floor((record.heads[n % H] * shared) / heads)}` : '';
   return `${group}\nfirst token ${share(first)} · previous ${share(previous)}\nitself ${share(self)} · spread ${spread.toFixed(1)} bits`;
 }
 
