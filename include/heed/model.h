@@ -106,7 +106,8 @@ typedef struct heed_sampling {
 HEED_API heed_status heed_sample(heed_context *context, const heed_sampling *sampling, const float *logits, int64_t vocabulary,
                                  const int32_t *history, int64_t count, int64_t step, int32_t *id);
 
-/* Called with each new token; text is what it completes (see heed_decoder). Return false to stop, which is not an error. */
+/* Called with each new token, the end token too; text is what it completes (see heed_decoder). If a character is still incomplete at the end, it comes once more with id −1
+ * and U+FFFD. Return false to stop, which is not an error. */
 typedef bool (*heed_generate_fn)(void *user, int32_t id, heed_text text);
 
 typedef struct heed_generate_options {
@@ -126,7 +127,8 @@ typedef struct heed_generate_report {
   bool ended; /* by an end token */
 } heed_generate_report;
 
-/* Runs the prompt ids (at least one) and samples up to count tokens. report may be NULL. */
+/* Runs the prompt ids (at least one) and samples up to count tokens, fewer where an end token comes or the session is full. The last token is not run: the session then holds
+ * all but it. report may be NULL. HEED_E_CANCELLED (progress "prefill", "generate"). */
 HEED_API heed_status heed_generate(heed_session *session, const int32_t *ids, int64_t count, const heed_generate_options *options,
                                    heed_generate_report *report);
 

@@ -1,0 +1,198 @@
+/* config.c: reads a spec through a family's table, from GGUF metadata or a config.json (versions 4 and 5 of transformers).
+ *
+ * Every value is range-checked as it is read; hd_spec_finish then checks what depends on several. */
+#include "family.h"
+
+#include "../io/json.h"
+
+#include <stdio.h>
+
+static hd_json_place top_of(const hd_config *config) {
+  return (hd_json_place){config->context, config->file, "", hd_tensors_config(config->tensors)};
+}
+
+/* ".block_count" → "llama.block_count". */
+static const char *full_key(const hd_config *config, const char *key, char buffer[128]) {
+  if (key[0] != '.') return key;
+  snprintf(buffer, 128, "%s%s", config->spelling->architecture, key);
+  return buffer;
+}
+
+/* ---- one value, from either kind of file ----------------------------------------------------------------------------------- */
+
+typedef struct hd_value {
+  bool present;
+  int64_t integer;
+  double number;
+  bool boolean;
+} hd_value;
+
+static heed_status value_of_gguf(const hd_config *config, const hd_field *field, hd_value *out) {
+  char buffer[128];
+  const char *key = full_key(config, field->gguf, buffer);
+  out->present = hd_meta_find(config->tensors, key) != NULL;
+  if (!out->present && !field->required) return HEED_OK;
+  switch (field->kind) {
+  case HD_FIELD_INTEGER:
+    return hd_meta_integer(config->context, config->tensors, key, (int64_t)field->min, (int64_t)field->max, &out->integer);
+  case HD_FIELD_NUMBER: return hd_meta_number(config->context, config->tensors, key, field->min, field->max, &out->number);
+  default: return hd_meta_bool(config->context, config->tensors, key, &out->boolean);
+  }
+}
+
+static heed_status value_of_json(const hd_config *config, const hd_field *field, hd_value *out) {
+  hd_json_place top = top_of(config);
+  out->present = hd_json_has(&top, field->json);
+  if (!out->present && !field->required) return HEED_OK;
+  switch (field->kind) {
+  case HD_FIELD_INTEGER: return hd_json_integer(&top, field->json, (int64_t)field->min, (int64_t)field->max, &out->integer);
+  case HD_FIELD_NUMBER: return hd_json_number(&top, field->json, field->min, field->max, &out->number);
+  default: return hd_json_bool(&top, field->json, &out->boolean);
+  }
+}
+
+static heed_status read_field(const hd_config *config, const hd_field *field, hd_transformer_spec *spec) {
+  bool gguf = hd_tensors_is_gguf(config->tensors);
+  hd_value value = {0};
+  if (gguf && field->gguf) HD_TRY(value_of_gguf(config, field, &value));
+  if (!gguf && field->json) HD_TRY(value_of_json(config, field, &value));
+  char *at = (char *)spec + field->at;
+  if (field->kind == HD_FIELD_INTEGER) {
+    if (!value.present) value.integer = (int64_t)field->fallback;
+    memcpy(at, &value.integer, sizeof value.integer);
+  } else if (field->kind == HD_FIELD_NUMBER) {
+    if (!value.present) value.number = field->fallback;
+    memcpy(at, &value.number, sizeof value.number);
+  } else if (field->kind == HD_FIELD_BOOL) {
+    if (!value.present) value.boolean = field->fallback != 0;
+    memcpy(at, &value.boolean, sizeof value.boolean);
+  } else if (value.present && value.boolean != (field->fallback != 0)) {
+    return hd_fail(config->context, HEED_E_UNSUPPORTED, "%s: this setting is not supported (%s, got %s, allowed %s)", config->file,
+                   gguf ? field->gguf : field->json, value.boolean ? "true" : "false", value.boolean ? "false" : "true");
+  }
+  return HEED_OK;
+}
+
+/* ---- activation ----------------------------------------------------------------------------------------------------------- */
+
+static heed_status read_activation(const hd_config *config, hd_transformer_spec *spec) {
+  const char *key = config->family->activation_key;
+  if (hd_tensors_is_gguf(config->tensors) || !key) return HEED_OK;
+  hd_json_place top = top_of(config);
+  if (!hd_json_has(&top, key)) return HEED_OK;
+  heed_text name;
+  char quoted[HD_QUOTE_LENGTH];
+  HD_TRY(hd_json_text(&top, key, &name));
+  HD_REQUIRE(hd_activation_from_name(name.data, name.length, &spec->activation), config->context, HEED_E_UNSUPPORTED,
+             "%s: unknown activation (%s, got %s, allowed %s)", config->file, key, hd_quote(name, quoted), hd_activation_known());
+  return HEED_OK;
+}
+
+/* ---- rotary positions ----------------------------------------------------------------------------------------------------- */
+
+#define THETA_DEFAULT 10000.0 /* of the paper, and of every configuration that leaves it out */
+#define THETA_MIN     1e-3
+#define THETA_MAX     1e18
+#define FACTOR_MIN    1e-6
+#define FACTOR_MAX    1e6
+
+static bool text_is(heed_text text, const char *word) { return text.length == strlen(word) && memcmp(text.data, word, text.length) == 0; }
+
+static heed_status scaling_kind(const hd_config *config, const char *key, heed_text type, bool gguf, hd_rotary_scaling *out) {
+  char quoted[HD_QUOTE_LENGTH];
+  if (text_is(type, "none") || text_is(type, "default"))
+    *out = HD_SCALING_NONE;
+  else if (text_is(type, "linear"))
+    *out = HD_SCALING_LINEAR;
+  else if (text_is(type, "llama3") && !gguf)
+    *out = HD_SCALING_LLAMA3;
+  else
+    return hd_fail(config->context, HEED_E_UNSUPPORTED, "%s: this scaling of rotary positions is not supported (%s, got %s, allowed %s)",
+                   config->file, key, hd_quote(type, quoted), gguf ? "none, linear" : "default, linear, llama3");
+  return HEED_OK;
+}
+
+static heed_status read_rotary_gguf(const hd_config *config, hd_transformer_spec *spec) {
+  heed_context *context = config->context;
+  const hd_tensors *tensors = config->tensors;
+  char buffer[128];
+  heed_text type;
+  HD_TRY(hd_meta_number_or(context, tensors, full_key(config, ".rope.freq_base", buffer), THETA_DEFAULT, THETA_MIN, THETA_MAX,
+                           &spec->rotary_theta));
+  HD_TRY(hd_meta_integer_or(context, tensors, full_key(config, ".rope.dimension_count", buffer), 0, 2, HD_MAX_HEAD_DIM, &spec->rotary_dim));
+  HD_TRY(hd_meta_text_or(context, tensors, full_key(config, ".rope.scaling.type", buffer), "none", &type));
+  HD_TRY(scaling_kind(config, buffer, type, true, &spec->rotary_scaling));
+  if (spec->rotary_scaling == HD_SCALING_LINEAR)
+    HD_TRY(hd_meta_number(context, tensors, full_key(config, ".rope.scaling.factor", buffer), FACTOR_MIN, FACTOR_MAX,
+                          &spec->scaling_factor));
+  return HEED_OK;
+}
+
+/* Version 5 keeps everything in rope_parameters; version 4 has rope_theta at the top and the rest in rope_scaling, whose type was first called "type". */
+static heed_status read_rotary_json(const hd_config *config, hd_transformer_spec *spec) {
+  hd_json_place top = top_of(config), in = top;
+  bool v5 = hd_json_has(&top, "rope_parameters"), scaled = hd_json_has(&top, "rope_scaling");
+  if (v5 || scaled) HD_TRY(hd_json_object(&top, v5 ? "rope_parameters" : "rope_scaling", &in));
+  const hd_json_place *theta = v5 && hd_json_has(&in, "rope_theta") ? &in : &top;
+  HD_TRY(hd_json_number_or(theta, "rope_theta", THETA_DEFAULT, THETA_MIN, THETA_MAX, &spec->rotary_theta));
+
+  double part = 1;
+  const hd_json_place *partial = v5 && hd_json_has(&in, "partial_rotary_factor") ? &in : &top;
+  HD_TRY(hd_json_number_or(partial, "partial_rotary_factor", 1, 0, 1, &part));
+  int64_t head_dim = spec->head_dim ? spec->head_dim : spec->width / spec->heads;
+  spec->rotary_dim = (int64_t)((double)head_dim * part);
+
+  if (!v5 && !scaled) return HEED_OK;
+  heed_text type;
+  const char *key = hd_json_has(&in, "rope_type") ? "rope_type" : "type";
+  HD_TRY(hd_json_text_or(&in, key, "default", &type));
+  HD_TRY(scaling_kind(config, key, type, false, &spec->rotary_scaling));
+  if (spec->rotary_scaling == HD_SCALING_NONE) return HEED_OK;
+  HD_TRY(hd_json_number(&in, "factor", FACTOR_MIN, FACTOR_MAX, &spec->scaling_factor));
+  if (spec->rotary_scaling != HD_SCALING_LLAMA3) return HEED_OK;
+  HD_TRY(hd_json_number(&in, "low_freq_factor", 0, FACTOR_MAX, &spec->scaling_low));
+  HD_TRY(hd_json_number(&in, "high_freq_factor", 0, FACTOR_MAX, &spec->scaling_high));
+  return hd_json_integer(&in, "original_max_position_embeddings", 1, HD_MAX_CONTEXT, &spec->scaling_context);
+}
+
+/* ---- all of it ------------------------------------------------------------------------------------------------------------ */
+
+/* GGUF files may leave the vocabulary to the embedding's own size. */
+static heed_status infer_vocabulary(const hd_config *config, hd_transformer_spec *spec) {
+  char buffer[HD_TENSOR_NAME_LENGTH];
+  const char *name = hd_tensor_name(config, HD_SLOT_EMBEDDING, 0, ".weight", buffer);
+  const hd_tensor *embedding = hd_tensors_find(config->tensors, name);
+  HD_REQUIRE(embedding && embedding->ndim == 2 && embedding->dim[0] >= 1 && embedding->dim[0] <= HD_MAX_VOCABULARY, config->context,
+             HEED_E_FORMAT, "%s: no embedding matrix (%s)", config->file, name);
+  spec->vocabulary = embedding->dim[0];
+  return HEED_OK;
+}
+
+/* GGUF files say by their tensors whether the head is the embedding and which matrices have biases. */
+static void infer_from_tensors(const hd_config *config, hd_transformer_spec *spec) {
+  static const struct {
+    hd_slot slot;
+    size_t at;
+  } biases[] = {{HD_SLOT_QUERY, HD_AT(bias_qkv)}, {HD_SLOT_OUTPUT, HD_AT(bias_output)}, {HD_SLOT_UP, HD_AT(bias_feed_forward)}};
+  char buffer[HD_TENSOR_NAME_LENGTH];
+  spec->tied = !hd_tensors_find(config->tensors, hd_tensor_name(config, HD_SLOT_HEAD, 0, ".weight", buffer));
+  for (int64_t i = 0; i < HD_COUNT(biases); i++) {
+    if (!config->spelling->tensors[biases[i].slot]) continue;
+    const char *name = hd_tensor_name(config, biases[i].slot, 0, ".bias", buffer);
+    if (hd_tensors_find(config->tensors, name)) *(bool *)((char *)spec + biases[i].at) = true;
+  }
+}
+
+heed_status hd_config_read(const hd_config *config, hd_transformer_spec *out) {
+  hd_transformer_spec spec = config->family->base;
+  spec.positions = config->spelling->positions;
+  for (int64_t i = 0; i < config->family->field_count; i++) HD_TRY(read_field(config, &config->family->fields[i], &spec));
+  if (spec.vocabulary == 0) HD_TRY(infer_vocabulary(config, &spec));
+  HD_TRY(read_activation(config, &spec));
+  if (hd_tensors_is_gguf(config->tensors)) infer_from_tensors(config, &spec);
+  if (spec.positions != HD_POSITIONS_LEARNED)
+    HD_TRY(hd_tensors_is_gguf(config->tensors) ? read_rotary_gguf(config, &spec) : read_rotary_json(config, &spec));
+  HD_TRY(hd_spec_finish(config->context, config->file, &spec));
+  *out = spec;
+  return HEED_OK;
+}

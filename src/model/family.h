@@ -1,0 +1,111 @@
+/* family.h: a family is a table: which configuration fields fill which members of the spec, and which tensor names fill which slots.
+ *
+ * A new family is one file in families/ and one line in the list of families.c. What a table cannot say (rotary positions in their four spellings, the activation's name) is read
+ * by config.c, for all families alike. */
+#ifndef HD_FAMILY_H
+#define HD_FAMILY_H
+
+#include "../io/tensors.h"
+#include "spec.h"
+
+typedef enum hd_field_kind {
+  HD_FIELD_INTEGER,
+  HD_FIELD_NUMBER,
+  HD_FIELD_BOOL,
+  HD_FIELD_REFUSED /* a switch that changes the arithmetic in a way heed does not know: HEED_E_UNSUPPORTED unless it is `fallback` */
+} hd_field_kind;
+
+/* One value of a configuration. A GGUF key that begins with '.' gets the architecture in front; NULL: not in that kind of file. */
+typedef struct hd_field {
+  const char *gguf, *json;
+  hd_field_kind kind;
+  size_t at; /* offset in hd_transformer_spec */
+  double min, max;
+  bool required;
+  double fallback; /* where it is absent and not required */
+} hd_field;
+
+/* Where a tensor goes. From ATTENTION_NORM on there is one in each layer. */
+typedef enum hd_slot {
+  HD_SLOT_EMBEDDING,
+  HD_SLOT_POSITION,
+  HD_SLOT_FINAL_NORM,
+  HD_SLOT_HEAD,
+  HD_SLOT_ROTARY_FACTORS, /* optional: what each rotary frequency is divided by */
+  HD_SLOT_ATTENTION_NORM,
+  HD_SLOT_QKV, /* queries, keys and values in one matrix; otherwise the next three */
+  HD_SLOT_QUERY,
+  HD_SLOT_KEY,
+  HD_SLOT_VALUE,
+  HD_SLOT_OUTPUT,
+  HD_SLOT_FEED_FORWARD_NORM,
+  HD_SLOT_GATE,
+  HD_SLOT_UP,
+  HD_SLOT_DOWN,
+  HD_SLOTS
+} hd_slot;
+
+/* How one kind of file spells a family. */
+typedef struct hd_spelling {
+  const char *architecture; /* general.architecture or model_type; NULL: the family does not come in this kind of file */
+  hd_positions positions;
+  const char *optional_prefix;   /* left out by some files; NULL: none */
+  const char *tensors[HD_SLOTS]; /* without ".weight" and ".bias"; '#' stands for the layer; NULL: no such tensor */
+  bool transposed;               /* layer matrices are stored [inputs, outputs] */
+} hd_spelling;
+
+typedef struct hd_family {
+  const char *name;
+  hd_transformer_spec base; /* what no configuration says */
+  const hd_field *fields;
+  int64_t field_count;
+  const char *activation_key; /* in config.json; NULL: base.activation */
+  hd_spelling gguf, json;
+} hd_family;
+
+/* The configuration of an open model file, and how its family spells it. */
+typedef struct hd_config {
+  heed_context *context;
+  const hd_tensors *tensors;
+  const char *file; /* for messages */
+  const hd_family *family;
+  const hd_spelling *spelling;
+} hd_config;
+
+/* Finds the family that the file names. HEED_E_UNSUPPORTED lists the known. */
+heed_status hd_family_of(heed_context *context, const hd_tensors *tensors, hd_config *out);
+/* Reads and checks the whole spec. HEED_E_FORMAT, HEED_E_UNSUPPORTED. */
+heed_status hd_config_read(const hd_config *config, hd_transformer_spec *out);
+
+/* The name of a slot's tensor into a buffer; layer is ignored for slots outside layers. */
+#define HD_TENSOR_NAME_LENGTH 128
+const char *hd_tensor_name(const hd_config *config, hd_slot slot, int64_t layer, const char *suffix, char buffer[HD_TENSOR_NAME_LENGTH]);
+
+/* ---- for the tables of families ------------------------------------------------------------------------------------------- */
+
+#define HD_AT(member) offsetof(hd_transformer_spec, member)
+
+/* Norms in use have 1e-6 to 1e-5; these only keep out what is no epsilon. */
+#define HD_MIN_EPS 1e-20
+#define HD_MAX_EPS 1.0
+
+/* The names of Llama, which most later models kept. */
+#define HD_GGUF_LLAMA_TENSORS                                                                                                              \
+  {                                                                                                                                        \
+    [HD_SLOT_EMBEDDING] = "token_embd", [HD_SLOT_FINAL_NORM] = "output_norm", [HD_SLOT_HEAD] = "output",                                   \
+    [HD_SLOT_ROTARY_FACTORS] = "rope_freqs", [HD_SLOT_ATTENTION_NORM] = "blk.#.attn_norm", [HD_SLOT_QUERY] = "blk.#.attn_q",               \
+    [HD_SLOT_KEY] = "blk.#.attn_k", [HD_SLOT_VALUE] = "blk.#.attn_v", [HD_SLOT_OUTPUT] = "blk.#.attn_output",                              \
+    [HD_SLOT_FEED_FORWARD_NORM] = "blk.#.ffn_norm", [HD_SLOT_GATE] = "blk.#.ffn_gate", [HD_SLOT_UP] = "blk.#.ffn_up",                      \
+    [HD_SLOT_DOWN] = "blk.#.ffn_down",                                                                                                     \
+  }
+#define HD_JSON_LLAMA_TENSORS                                                                                                              \
+  {                                                                                                                                        \
+    [HD_SLOT_EMBEDDING] = "model.embed_tokens", [HD_SLOT_FINAL_NORM] = "model.norm", [HD_SLOT_HEAD] = "lm_head",                           \
+    [HD_SLOT_ATTENTION_NORM] = "model.layers.#.input_layernorm", [HD_SLOT_QUERY] = "model.layers.#.self_attn.q_proj",                      \
+    [HD_SLOT_KEY] = "model.layers.#.self_attn.k_proj", [HD_SLOT_VALUE] = "model.layers.#.self_attn.v_proj",                                \
+    [HD_SLOT_OUTPUT] = "model.layers.#.self_attn.o_proj", [HD_SLOT_FEED_FORWARD_NORM] = "model.layers.#.post_attention_layernorm",         \
+    [HD_SLOT_GATE] = "model.layers.#.mlp.gate_proj", [HD_SLOT_UP] = "model.layers.#.mlp.up_proj",                                          \
+    [HD_SLOT_DOWN] = "model.layers.#.mlp.down_proj",                                                                                       \
+  }
+
+#endif

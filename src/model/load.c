@@ -1,0 +1,220 @@
+/* load.c: from a path to a model: open, recognise, read the configuration, load weights, tokenizer and what generation needs to know; reference counting; describe. */
+#include "model.h"
+
+#include "../io/json.h"
+#include "../text/tokenizer.h"
+
+#include <stdio.h>
+
+/* ---- names and ends -------------------------------------------------------------------------------------------------------- */
+
+/* "models/x.gguf" → "x"; "models/x/" → "x". */
+static heed_text name_of_path(const char *path) {
+  size_t end = strlen(path);
+  while (end > 1 && path[end - 1] == '/') end--;
+  size_t begin = end;
+  while (begin && path[begin - 1] != '/') begin--;
+  heed_text name = {path + begin, end - begin};
+  const char suffix[] = ".gguf";
+  size_t length = sizeof suffix - 1;
+  if (name.length > length && memcmp(name.data + name.length - length, suffix, length) == 0) name.length -= length;
+  return name;
+}
+
+heed_status hd_model_beside(const hd_config *config, heed_model *model, const char *name, const char **out) {
+  const char *directory = hd_tensors_directory(config->tensors);
+  size_t length = strlen(directory), size = length + strlen(name) + 2;
+  char *path;
+  HD_TRY(hd_arena_allocate(&model->arena, config->context, "a path", (int64_t)size, 1, &path));
+  snprintf(path, size, "%s%s%s", directory, length && directory[length - 1] != '/' ? "/" : "", name);
+  *out = hd_file_exists(path) ? path : NULL;
+  return HEED_OK;
+}
+
+static heed_status load_name(const hd_config *config, heed_model *model) {
+  heed_text name = {0};
+  char *copy;
+  bool gguf = hd_tensors_is_gguf(config->tensors);
+  if (gguf) HD_TRY(hd_meta_text_or(config->context, config->tensors, "general.name", "", &name));
+  if (!name.length) name = name_of_path(gguf ? model->path : hd_tensors_directory(config->tensors));
+  HD_TRY(hd_arena_text(&model->arena, config->context, name.data, name.length, &copy));
+  model->name = copy;
+  return HEED_OK;
+}
+
+/* More than a list of ids that end a text ever has. */
+enum { MAX_ENDS = 16 };
+
+typedef struct ends {
+  int32_t id[MAX_ENDS];
+  int64_t count;
+} ends;
+
+static void add_end(ends *to, int64_t id) {
+  for (int64_t i = 0; i < to->count; i++)
+    if (to->id[i] == id) return;
+  if (id >= 0 && to->count < MAX_ENDS) to->id[to->count++] = (int32_t)id;
+}
+
+/* eos_token_id: null, an id, or a list of ids. */
+static heed_status ends_of_json(const hd_json_place *in, int64_t vocabulary, ends *out) {
+  const char *key = "eos_token_id";
+  const json_t *value = json_object_get(in->object, key);
+  if (!value || json_is_null(value)) return HEED_OK;
+  for (size_t i = 0, n = json_is_array(value) ? json_array_size(value) : 1; i < n; i++) {
+    const json_t *id = json_is_array(value) ? json_array_get(value, i) : value;
+    if (!json_is_integer(id)) return hd_json_wrong(in, key, "a token id or a list of them");
+    if (json_integer_value(id) < 0 || json_integer_value(id) >= vocabulary) return hd_json_wrong(in, key, "an id outside the vocabulary");
+    add_end(out, json_integer_value(id));
+  }
+  return HEED_OK;
+}
+
+static heed_status ends_of_directory(const hd_config *config, heed_model *model, ends *out) {
+  heed_context *context = config->context;
+  int64_t vocabulary = model->spec.vocabulary;
+  hd_json_place top = {context, config->file, "", hd_tensors_config(config->tensors)};
+  HD_TRY(ends_of_json(&top, vocabulary, out));
+  const char *path;
+  HD_TRY(hd_model_beside(config, model, "generation_config.json", &path));
+  if (!path) return HEED_OK;
+  json_t *object = NULL;
+  HD_TRY(hd_json_load(context, path, (hd_json_rules){.limit = HD_JSON_CONFIG_BYTES}, &object));
+  heed_status status = ends_of_json(&(hd_json_place){context, path, "", object}, vocabulary, out);
+  json_decref(object);
+  return status;
+}
+
+static heed_status load_ends(const hd_config *config, heed_model *model) {
+  ends found = {.count = 0};
+  int64_t last = model->spec.vocabulary - 1, id;
+  if (hd_tensors_is_gguf(config->tensors)) {
+    static const char *const keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"};
+    for (int64_t i = 0; i < HD_COUNT(keys); i++) {
+      HD_TRY(hd_meta_integer_or(config->context, config->tensors, keys[i], -1, 0, last, &id));
+      add_end(&found, id);
+    }
+  } else {
+    HD_TRY(ends_of_directory(config, model, &found));
+  }
+  const char *turn_end = model->chat ? hd_chat_turn_end(model->chat) : NULL;
+  if (turn_end) add_end(&found, heed_token_find(model->tokenizer, (heed_text){turn_end, strlen(turn_end)}));
+
+  int32_t *copy;
+  HD_TRY(hd_arena_allocate(&model->arena, config->context, "end tokens", found.count, sizeof *copy, &copy));
+  memcpy(copy, found.id, (size_t)found.count * sizeof *copy);
+  model->ends = copy;
+  model->end_count = found.count;
+  return HEED_OK;
+}
+
+bool hd_model_ends(const heed_model *model, int32_t id) {
+  for (int64_t i = 0; i < model->end_count; i++)
+    if (model->ends[i] == id) return true;
+  return false;
+}
+
+/* ---- tokenizer ------------------------------------------------------------------------------------------------------------- */
+
+static heed_status load_tokenizer(const hd_config *config, heed_model *model) {
+  heed_context *context = config->context;
+  if (hd_tensors_is_gguf(config->tensors)) {
+    if (hd_meta_find(config->tensors, "tokenizer.ggml.model")) HD_TRY(hd_tokenizer_load_gguf(context, config->tensors, &model->tokenizer));
+  } else {
+    const char *path;
+    HD_TRY(hd_model_beside(config, model, "tokenizer.json", &path));
+    if (path) HD_TRY(heed_tokenizer_load(context, path, &model->tokenizer));
+  }
+  if (!model->tokenizer) return HEED_OK;
+  heed_tokenizer_info info = {.size = sizeof info};
+  HD_TRY(heed_tokenizer_describe(model->tokenizer, &info));
+  HD_REQUIRE(info.vocabulary <= model->spec.vocabulary, context, HEED_E_FORMAT,
+             "%s: the tokenizer has tokens without an embedding (got %lld tokens, allowed %lld)", config->file, (long long)info.vocabulary,
+             (long long)model->spec.vocabulary);
+  return HEED_OK;
+}
+
+/* ---- the model ------------------------------------------------------------------------------------------------------------- */
+
+static heed_status fill(hd_config *config, heed_model *model) {
+  HD_TRY(hd_family_of(config->context, config->tensors, config));
+  model->family = config->family->name;
+  HD_TRY(hd_config_read(config, &model->spec));
+  HD_TRY(hd_weights_load(config, model));
+  HD_TRY(load_name(config, model));
+  HD_TRY(load_tokenizer(config, model));
+  HD_TRY(hd_chat_load(config, model));
+  return load_ends(config, model);
+}
+
+heed_status heed_model_load(heed_context *context, const char *path, heed_model **out) {
+  if (out) *out = NULL;
+  if (!context) return HEED_E_ARGUMENT;
+  HD_REQUIRE(path && out, context, HEED_E_ARGUMENT, "heed_model_load needs a path and a place for the model");
+  hd_arena arena;
+  hd_config config = {.context = context};
+  heed_model *model = NULL;
+  char *copy;
+  hd_arena_init(&arena, context);
+  heed_status status = hd_arena_allocate(&arena, context, "a model", 1, sizeof *model, &model);
+  if (status != HEED_OK) return status;
+  model->arena = arena;
+  atomic_init(&model->references, 1);
+  HD_TRY_DONE(hd_arena_text(&model->arena, context, path, strlen(path), &copy));
+  model->path = copy;
+  hd_tensors *tensors = NULL;
+  HD_TRY_DONE(hd_tensors_open(context, path, &tensors));
+  config.tensors = tensors;
+  status = fill(&config, model);
+  hd_tensors_close(tensors);
+done:
+  if (status != HEED_OK)
+    heed_model_free(model);
+  else
+    *out = model;
+  return status;
+}
+
+heed_model *heed_model_retain(heed_model *model) {
+  if (model) atomic_fetch_add_explicit(&model->references, 1, memory_order_relaxed);
+  return model;
+}
+
+void heed_model_free(heed_model *model) {
+  if (!model || atomic_fetch_sub_explicit(&model->references, 1, memory_order_acq_rel) != 1) return;
+  heed_tokenizer_free(model->tokenizer);
+  hd_arena arena = model->arena; // the model lies inside
+  hd_arena_free(&arena);
+}
+
+const heed_tokenizer *heed_model_tokenizer(const heed_model *model) { return model ? model->tokenizer : NULL; }
+
+/* Two operations a weight, for the matrices that every token passes; the head is left out, because only tokens whose logits are wanted meet it. */
+static double flops_per_token(const heed_model *model) {
+  const hd_transformer_spec *s = &model->spec;
+  double q = (double)(s->heads * s->head_dim), kv = (double)(s->kv_heads * s->head_dim), width = (double)s->width;
+  double wide = (double)s->feed_forward * (s->feed_forward_kind == HD_FEED_FORWARD_GATED ? 3 : 2);
+  return 2.0 * (double)s->layers * width * (q + 2 * kv + q + wide);
+}
+
+heed_status heed_model_describe(const heed_model *model, heed_model_info *info) {
+  if (!model || !info || info->size < sizeof info->size) return HEED_E_ARGUMENT;
+  const hd_transformer_spec *s = &model->spec;
+  heed_model_info full = {.size = info->size,
+                            .name = model->name,
+                            .family = model->family,
+                            .path = model->path,
+                            .layers = s->layers,
+                            .heads = s->heads,
+                            .kv_heads = s->kv_heads,
+                            .head_dim = s->head_dim,
+                            .width = s->width,
+                            .feed_forward = s->feed_forward,
+                            .vocabulary = s->vocabulary,
+                            .context = s->context,
+                            .parameters = model->parameters,
+                            .weight_bytes = model->weight_bytes,
+                            .flops_per_token = flops_per_token(model)};
+  memcpy(info, &full, HD_MIN(info->size, sizeof full));
+  return HEED_OK;
+}

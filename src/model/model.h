@@ -1,0 +1,77 @@
+/* model.h: a loaded model: its spec and its weights in the slots that the block reads. Immutable once loaded, counted, shared between contexts. */
+#ifndef HD_MODEL_H
+#define HD_MODEL_H
+
+#include "../../include/heed/model.h"
+#include "../kern/matrix.h"
+#include "family.h"
+
+#include <stdatomic.h>
+
+/* Matrices with the same input whose outputs lie side by side: queries, keys and values; gate and up. Those of one storage type are packed as one. */
+enum { HD_MAX_PARTS = 3 };
+typedef struct hd_stack {
+  int parts;
+  hd_matrix part[HD_MAX_PARTS];
+  int64_t outputs;   /* of all parts */
+  const float *bias; /* [outputs] or NULL */
+} hd_stack;
+
+typedef struct hd_norm {
+  const float *weight, *bias; /* [width]; bias of a layer norm only */
+} hd_norm;
+
+typedef struct hd_layer {
+  hd_norm attention_norm, feed_forward_norm;
+  hd_stack qkv;          /* → [heads·head_dim | kv_heads·head_dim | kv_heads·head_dim] */
+  hd_stack output;       /* heads·head_dim → width */
+  hd_stack up;           /* → [gate | up], or [up] */
+  hd_stack down;         /* → width */
+} hd_layer;
+
+/* How a chat message is wrapped; see chat.c. */
+typedef struct hd_chat_form hd_chat_form;
+
+struct heed_model {
+  atomic_int references;
+  hd_arena arena; /* holds everything below and this struct */
+  hd_transformer_spec spec;
+  const char *family, *name, *path;
+  heed_tokenizer *tokenizer; /* NULL: the files hold none */
+
+  hd_matrix embedding;      /* [vocabulary, width] */
+  hd_matrix position;       /* [context, width] where positions are learned */
+  const double *frequency;  /* [rotary_dim/2] where they are rotary */
+  hd_layer *layers;
+  hd_norm final_norm;       /* weight NULL: none */
+  const hd_matrix *head;    /* the embedding where tied */
+
+  const int32_t *ends; /* ids that end a text */
+  int64_t end_count;
+  const hd_chat_form *chat; /* NULL: no template, or one that heed does not know */
+  const char *chat_system;  /* the system prompt that the template gives by itself, or NULL */
+  bool chat_begins;         /* the template begins with the tokenizer's first token */
+  bool has_template;
+
+  int64_t parameters, weight_bytes;
+};
+
+/* rows of a stack's outputs, side by side with row stride y_stride. */
+heed_status hd_stack_product(heed_context *context, const hd_stack *stack, const float *x, int64_t rows, int64_t x_stride, float *y,
+                             int64_t y_stride);
+
+/* Whether id ends a text. */
+bool hd_model_ends(const heed_model *model, int32_t id);
+
+/* A file in the directory of the configuration; *out is NULL where there is none, else it lives as long as the model. */
+heed_status hd_model_beside(const hd_config *config, heed_model *model, const char *name, const char **out);
+
+/* weights.c: every tensor into its slot. */
+heed_status hd_weights_load(const hd_config *config, heed_model *model);
+
+/* chat.c: finds the model's template beside its weights and recognises its form. */
+heed_status hd_chat_load(const hd_config *config, heed_model *model);
+/* The name of the token that ends a turn in the form, or NULL. */
+const char *hd_chat_turn_end(const hd_chat_form *form);
+
+#endif

@@ -1,0 +1,97 @@
+/* rows.c: row operations shared out over threads; the arithmetic is the kernels'. */
+#include "rows.h"
+
+#include "../kern/kernels.h"
+
+#include <math.h>
+
+/* Rows one piece of parallel work takes: some microseconds of it, so that sharing out costs little. One row (decoding) stays on the caller's thread. */
+enum { BLOCK = 8 };
+
+typedef struct work {
+  const hd_kernels *kernels;
+  const hd_transformer_spec *spec;
+  const hd_norm *norm;
+  const heed_model *model;
+  const float *x;
+  float *y, *cosine, *sine;
+  int64_t rows, first, n, stride, heads;
+  void (*row)(const struct work *work, int64_t r);
+} work;
+
+static void block(void *argument, int64_t i, int worker) {
+  (void)worker;
+  const work *w = argument;
+  for (int64_t r = i * BLOCK, end = HD_MIN(w->rows, r + BLOCK); r < end; r++) w->row(w, r);
+}
+
+static void run(heed_context *context, work *w) {
+  w->kernels = hd_kernels_of(context);
+  hd_parallel(context, hd_ceil_div(w->rows, BLOCK), block, w);
+}
+
+static void norm_row(const work *w, int64_t r) {
+  const float *x = w->x + r * w->n;
+  float *y = w->y + r * w->n, eps = (float)w->spec->norm_eps;
+  if (w->spec->norm == HD_NORM_RMS)
+    w->kernels->rms_norm(x, w->norm->weight, w->n, eps, y);
+  else
+    w->kernels->layer_norm(x, w->norm->weight, w->norm->bias, w->n, eps, y);
+}
+
+void hd_rows_norm(heed_context *context, const hd_transformer_spec *spec, const hd_norm *norm, const float *x, int64_t rows, float *y) {
+  run(context, &(work){.row = norm_row, .spec = spec, .norm = norm, .x = x, .y = y, .rows = rows, .n = spec->width});
+}
+
+static void add_row(const work *w, int64_t r) { w->kernels->row_add(w->y + r * w->n, w->x + r * w->n, w->n); }
+
+void hd_rows_add(heed_context *context, float *x, const float *y, int64_t rows, int64_t width) {
+  run(context, &(work){.row = add_row, .x = y, .y = x, .rows = rows, .n = width});
+}
+
+static void activate_row(const work *w, int64_t r) {
+  float *row = w->y + r * w->stride;
+  const float *up = w->spec->feed_forward_kind == HD_FEED_FORWARD_GATED ? row + w->n : NULL;
+  w->kernels->activate(w->spec->activation, row, up, w->n, row);
+}
+
+void hd_rows_activate(heed_context *context, const hd_transformer_spec *spec, float *of, int64_t rows, int64_t stride) {
+  run(context, &(work){.row = activate_row, .spec = spec, .y = of, .rows = rows, .n = spec->feed_forward, .stride = stride});
+}
+
+static void angles_row(const work *w, int64_t r) {
+  for (int64_t i = 0; i < w->n; i++) {
+    double angle = (double)(w->first + r) * w->model->frequency[i];
+    w->cosine[r * w->n + i] = (float)cos(angle);
+    w->sine[r * w->n + i] = (float)sin(angle);
+  }
+}
+
+void hd_rows_angles(heed_context *context, const heed_model *model, int64_t first, int64_t rows, float *cosine, float *sine) {
+  run(context, &(work){.row = angles_row,
+                       .model = model,
+                       .cosine = cosine,
+                       .sine = sine,
+                       .rows = rows,
+                       .first = first,
+                       .n = model->spec.rotary_dim / 2});
+}
+
+static void turn_row(const work *w, int64_t r) {
+  bool interleaved = w->spec->positions == HD_POSITIONS_ROTARY_INTERLEAVED;
+  for (int64_t head = 0; head < w->heads; head++)
+    w->kernels->rotate(w->y + r * w->stride + head * w->spec->head_dim, w->cosine + r * w->n, w->sine + r * w->n, w->n, interleaved);
+}
+
+void hd_rows_turn(heed_context *context, const hd_transformer_spec *spec, float *of, int64_t rows, int64_t stride, int64_t heads,
+                  float *cosine, float *sine) {
+  run(context, &(work){.row = turn_row,
+                       .spec = spec,
+                       .y = of,
+                       .cosine = cosine,
+                       .sine = sine,
+                       .rows = rows,
+                       .n = spec->rotary_dim / 2,
+                       .stride = stride,
+                       .heads = heads});
+}

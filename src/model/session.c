@@ -1,0 +1,159 @@
+/* session.c: sessions: what they hold, how they grow, and how a run is cut into passes. */
+#include "session.h"
+
+/* Rows that one pass takes: enough for the products to reach the speed of the machine, few enough to stay in its caches. */
+enum { CHUNK_DEFAULT = 512 };
+
+heed_status heed_session_new(heed_context *context, heed_model *model, const heed_session_options *given, heed_session **out) {
+  if (out) *out = NULL;
+  if (!context) return HEED_E_ARGUMENT;
+  HD_REQUIRE(model && out, context, HEED_E_ARGUMENT, "heed_session_new needs a model and a place for the session");
+  heed_session_options options = {.size = sizeof options};
+  if (given) memcpy(&options, given, HD_MIN(given->size, sizeof options));
+  const hd_transformer_spec *spec = &model->spec;
+  HD_REQUIRE(options.capacity >= 0 && options.chunk >= 0, context, HEED_E_ARGUMENT,
+             "a session's capacity and chunk must not be negative (got %lld and %lld)", (long long)options.capacity, (long long)options.chunk);
+  int64_t most = spec->positions == HD_POSITIONS_LEARNED ? spec->context : HD_MAX_CONTEXT;
+  HD_REQUIRE(options.capacity <= most, context, HEED_E_ARGUMENT, "%s: a session beyond the model's positions (got %lld, allowed 1..%lld)",
+             model->path, (long long)options.capacity, (long long)most);
+
+  heed_session *session;
+  HD_TRY(hd_allocate(context, "a session", 1, sizeof *session, &session));
+  *session = (heed_session){.context = context,
+                            .model = heed_model_retain(model),
+                            .capacity = options.capacity ? options.capacity : spec->context,
+                            .chunk = options.chunk ? options.chunk : CHUNK_DEFAULT};
+  hd_cache_init(&session->cache, spec);
+  *out = session;
+  return HEED_OK;
+}
+
+/* ---- working memory ------------------------------------------------------------------------------------------------------- */
+
+/* Each array with the floats it has a row; the same list allocates and frees. */
+static void scratch_list(const hd_transformer_spec *spec, hd_scratch *s, float ***array, int64_t *floats) {
+  int64_t wide = spec->feed_forward * (spec->feed_forward_kind == HD_FEED_FORWARD_GATED ? 2 : 1);
+  float **arrays[] = {&s->x, &s->h, &s->qkv, &s->mixed, &s->wide, &s->cosine, &s->sine};
+  int64_t sizes[] = {spec->width,
+                     spec->width,
+                     (spec->heads + 2 * spec->kv_heads) * spec->head_dim,
+                     spec->heads * spec->head_dim,
+                     wide,
+                     spec->rotary_dim / 2,
+                     spec->rotary_dim / 2};
+  memcpy(array, arrays, sizeof arrays);
+  memcpy(floats, sizes, sizeof sizes);
+}
+
+enum { SCRATCH_ARRAYS = 7 };
+
+static void scratch_free(heed_context *context, const hd_transformer_spec *spec, hd_scratch *s) {
+  float **array[SCRATCH_ARRAYS];
+  int64_t floats[SCRATCH_ARRAYS];
+  scratch_list(spec, s, array, floats);
+  for (int i = 0; i < SCRATCH_ARRAYS; i++) hd_release(context, *array[i], s->rows * floats[i], sizeof(float));
+  *s = (hd_scratch){0};
+}
+
+static heed_status scratch_reserve(heed_context *context, const hd_transformer_spec *spec, hd_scratch *s, int64_t rows) {
+  if (rows <= s->rows) return HEED_OK;
+  scratch_free(context, spec, s);
+  float **array[SCRATCH_ARRAYS];
+  int64_t floats[SCRATCH_ARRAYS];
+  scratch_list(spec, s, array, floats);
+  s->rows = rows;
+  heed_status status = HEED_OK;
+  for (int i = 0; i < SCRATCH_ARRAYS && status == HEED_OK; i++)
+    status = hd_allocate(context, "the activations of a pass", rows * floats[i], sizeof(float), array[i]);
+  if (status != HEED_OK) scratch_free(context, spec, s);
+  return status;
+}
+
+void heed_session_free(heed_session *session) {
+  if (!session) return;
+  heed_context *context = session->context;
+  hd_cache_free(context, &session->cache);
+  scratch_free(context, &session->model->spec, &session->scratch);
+  hd_release(context, session->ids, session->ids_capacity, sizeof *session->ids);
+  heed_model_free(session->model);
+  hd_release(context, session, 1, sizeof *session);
+}
+
+/* ---- what it holds -------------------------------------------------------------------------------------------------------- */
+
+int64_t heed_session_length(const heed_session *session) { return session ? session->length : 0; }
+
+heed_status heed_session_truncate(heed_session *session, int64_t length) {
+  if (!session) return HEED_E_ARGUMENT;
+  HD_REQUIRE(length >= 0 && length <= session->length, session->context, HEED_E_ARGUMENT,
+             "a session is truncated to what it holds (got %lld, allowed 0..%lld)", (long long)length, (long long)session->length);
+  session->length = length;
+  return HEED_OK;
+}
+
+int64_t heed_session_reuse(heed_session *session, const int32_t *ids, int64_t count) {
+  if (!session) return 0;
+  int64_t same = 0, most = ids ? HD_MIN(session->length, count - 1) : 0;
+  while (same < most && session->ids[same] == ids[same]) same++;
+  session->length = same;
+  return same;
+}
+
+/* ---- running -------------------------------------------------------------------------------------------------------------- */
+
+static heed_status check_run(const heed_session *session, const int32_t *ids, int64_t count, const float *logits, int64_t rows) {
+  heed_context *context = session->context;
+  const hd_transformer_spec *spec = &session->model->spec;
+  HD_REQUIRE(ids && count >= 1, context, HEED_E_ARGUMENT, "a run needs at least one token (got %lld)", (long long)(ids ? count : 0));
+  HD_REQUIRE(!logits || (rows >= 1 && rows <= count), context, HEED_E_ARGUMENT, "logits are for the last rows of a run (got %lld, allowed 1..%lld)",
+             (long long)rows, (long long)count);
+  HD_REQUIRE(count <= session->capacity - session->length, context, HEED_E_ARGUMENT,
+             "%s: more tokens than positions (got %lld + %lld, allowed %lld)", session->model->name, (long long)session->length,
+             (long long)count, (long long)session->capacity);
+  for (int64_t i = 0; i < count; i++)
+    HD_REQUIRE(ids[i] >= 0 && ids[i] < spec->vocabulary, context, HEED_E_ARGUMENT,
+               "%s: a token id outside the vocabulary (place %lld, got %d, allowed 0..%lld)", session->model->name, (long long)i, (int)ids[i],
+               (long long)spec->vocabulary - 1);
+  return HEED_OK;
+}
+
+/* The rows of [begin, begin + n) of a run of count whose logits are wanted: those among the last `rows`. */
+static int64_t rows_within(int64_t count, int64_t rows, int64_t begin, int64_t n) {
+  return HD_MAX(0, HD_MIN(n, begin + n - (count - rows)));
+}
+
+heed_status heed_session_run(heed_session *session, const int32_t *ids, int64_t count, float *logits, int64_t rows, const heed_watch *given) {
+  if (!session) return HEED_E_ARGUMENT;
+  heed_context *context = session->context;
+  const hd_transformer_spec *spec = &session->model->spec;
+  heed_watch watch = {.size = sizeof watch};
+  if (given) memcpy(&watch, given, HD_MIN(given->size, sizeof watch));
+  HD_TRY(check_run(session, ids, count, logits, rows));
+  if (given) HD_TRY(hd_watch_check(context, session->model, &watch));
+
+  // A record covers all queries of the run, so a watched run is one pass; the n × m weights are then its memory anyway.
+  int64_t chunk = HD_MIN(given ? count : session->chunk, count);
+  HD_TRY(hd_grow(context, "the tokens of a session", &session->ids, &session->ids_capacity, session->length + count, sizeof *ids));
+  HD_TRY(hd_cache_reserve(context, &session->cache, session->length + count));
+  HD_TRY(scratch_reserve(context, spec, &session->scratch, chunk));
+  for (int64_t begin = 0; begin < count; begin += chunk) {
+    int64_t n = HD_MIN(chunk, count - begin), wanted = logits ? rows_within(count, rows, begin, n) : 0;
+    HD_TRY(hd_transformer_run(&(hd_pass){.context = context,
+                                         .model = session->model,
+                                         .cache = &session->cache,
+                                         .scratch = &session->scratch,
+                                         .ids = ids + begin,
+                                         .rows = n,
+                                         .first = session->length + begin,
+                                         .logits = logits,
+                                         .logit_rows = wanted,
+                                         .watch = given ? &watch : NULL,
+                                         .progress_done = begin,
+                                         .progress_total = count > 1 ? count : 0}));
+    if (wanted) logits += wanted * spec->vocabulary;
+  }
+  // Only now: after an error the session holds what it held, and what was written beyond is overwritten by the next run.
+  memcpy(session->ids + session->length, ids, (size_t)count * sizeof *ids);
+  session->length += count;
+  return HEED_OK;
+}

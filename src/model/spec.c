@@ -1,0 +1,76 @@
+/* spec.c: the arithmetic of a spec: what its fields imply, whether they fit together, rotary frequencies. */
+#include "spec.h"
+
+#include <math.h>
+
+int64_t hd_spec_window(const hd_transformer_spec *spec, int64_t layer) {
+  bool full = spec->full_every > 0 && (layer + 1) % spec->full_every == 0;
+  return full ? 0 : spec->window;
+}
+
+/* f = theta^(−2i/r), then scaled. Llama 3 keeps frequencies that turn more than `high` times within the original context, divides those that turn less than `low`
+ * times, and mixes both linearly between. */
+double hd_spec_frequency(const hd_transformer_spec *spec, int64_t i) {
+  double f = pow(spec->rotary_theta, -2.0 * (double)i / (double)spec->rotary_dim);
+  if (spec->rotary_scaling == HD_SCALING_LINEAR) return f / spec->scaling_factor;
+  if (spec->rotary_scaling == HD_SCALING_LLAMA3) {
+    double turns = (double)spec->scaling_context * f / (2 * 3.14159265358979323846);
+    double keep = (turns - spec->scaling_low) / (spec->scaling_high - spec->scaling_low);
+    keep = keep < 0 ? 0 : keep > 1 ? 1 : keep;
+    return keep * f + (1 - keep) * f / spec->scaling_factor;
+  }
+  return f;
+}
+
+static heed_status check_heads(heed_context *context, const char *file, hd_transformer_spec *s) {
+  if (s->kv_heads == 0) s->kv_heads = s->heads;
+  HD_REQUIRE(s->heads % s->kv_heads == 0, context, HEED_E_FORMAT, "%s: key/value heads must divide heads (got %lld and %lld)", file,
+             (long long)s->kv_heads, (long long)s->heads);
+  if (s->head_dim == 0) {
+    HD_REQUIRE(s->width % s->heads == 0, context, HEED_E_FORMAT, "%s: heads must divide the width (got %lld and %lld)", file,
+               (long long)s->heads, (long long)s->width);
+    s->head_dim = s->width / s->heads;
+  }
+  return HEED_OK;
+}
+
+static heed_status check_rotary(heed_context *context, const char *file, hd_transformer_spec *s) {
+  if (s->positions == HD_POSITIONS_LEARNED) return HEED_OK;
+  if (s->rotary_dim == 0) s->rotary_dim = s->head_dim;
+  HD_REQUIRE(s->rotary_dim % 2 == 0 && s->rotary_dim <= s->head_dim, context, HEED_E_FORMAT,
+             "%s: rotary positions need an even width within the head (got %lld, allowed 2..%lld)", file, (long long)s->rotary_dim,
+             (long long)s->head_dim);
+  if (s->rotary_scaling == HD_SCALING_LLAMA3)
+    HD_REQUIRE(s->scaling_low < s->scaling_high, context, HEED_E_FORMAT,
+               "%s: low_freq_factor must be below high_freq_factor (got %g and %g)", file, s->scaling_low, s->scaling_high);
+  return HEED_OK;
+}
+
+heed_status hd_spec_finish(heed_context *context, const char *file, hd_transformer_spec *s) {
+  HD_TRY(check_heads(context, file, s));
+  if (s->feed_forward == 0) s->feed_forward = 4 * s->width;
+  return check_rotary(context, file, s);
+}
+
+/* Every spelling in use. "gelu" is the exact form; the others are names for the tanh form. */
+static const struct {
+  const char *name;
+  hd_activation activation;
+} activations[] = {{"silu", HD_SILU},
+                   {"swish", HD_SILU},
+                   {"gelu", HD_GELU_ERF},
+                   {"gelu_new", HD_GELU_TANH},
+                   {"gelu_fast", HD_GELU_TANH},
+                   {"gelu_pytorch_tanh", HD_GELU_TANH},
+                   {"relu", HD_RELU}};
+
+bool hd_activation_from_name(const char *name, size_t length, hd_activation *out) {
+  for (int64_t i = 0; i < HD_COUNT(activations); i++)
+    if (strlen(activations[i].name) == length && memcmp(activations[i].name, name, length) == 0) {
+      *out = activations[i].activation;
+      return true;
+    }
+  return false;
+}
+
+const char *hd_activation_known(void) { return "silu, swish, gelu, gelu_new, gelu_fast, gelu_pytorch_tanh, relu"; }

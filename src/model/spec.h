@@ -1,0 +1,91 @@
+/* spec.h: what steers the one transformer block.
+ *
+ * Every decoder that heed runs is a value of hd_transformer_spec; the forward pass reads these fields and never asks which family a model belongs to. Families (family.h)
+ * only fill one from a file's configuration. */
+#ifndef HD_SPEC_H
+#define HD_SPEC_H
+
+#include "../base/base.h"
+#include "../kern/kernels.h"
+
+typedef enum hd_norm_kind {
+  HD_NORM_RMS,  /* x / sqrt(mean x² + eps) · weight (Zhang & Sennrich 2019) */
+  HD_NORM_LAYER /* (x − mean) / sqrt(variance + eps) · weight + bias (Ba et al. 2016) */
+} hd_norm_kind;
+
+/* Where a sublayer f is normalised. */
+typedef enum hd_norm_place {
+  HD_NORM_BEFORE, /* x + f(norm(x)) */
+  HD_NORM_AFTER   /* norm(x + f(x)), and no norm after the last layer */
+} hd_norm_place;
+
+typedef enum hd_feed_forward_kind {
+  HD_FEED_FORWARD_PLAIN, /* down(act(up(x))) */
+  HD_FEED_FORWARD_GATED  /* down(act(gate(x)) · up(x)) (Shazeer 2020) */
+} hd_feed_forward_kind;
+
+typedef enum hd_positions {
+  HD_POSITIONS_LEARNED,           /* a row added to the embedding */
+  HD_POSITIONS_ROTARY_HALF,       /* turns the pairs (i, i + r/2): Hugging Face's order */
+  HD_POSITIONS_ROTARY_INTERLEAVED /* turns the pairs (2i, 2i + 1): the paper's order (Su et al. 2021), and that of llama in GGUF */
+} hd_positions;
+
+typedef enum hd_rotary_scaling {
+  HD_SCALING_NONE,
+  HD_SCALING_LINEAR, /* all frequencies divided by factor (Chen et al. 2023) */
+  HD_SCALING_LLAMA3  /* long wavelengths divided, short ones kept, a ramp between (Llama 3.1) */
+} hd_rotary_scaling;
+
+typedef struct hd_transformer_spec {
+  int64_t layers, width, heads, kv_heads, head_dim, feed_forward, vocabulary;
+  int64_t context; /* positions the model was made for; a limit only where positions are learned */
+
+  hd_norm_kind norm;
+  hd_norm_place norm_place;
+  double norm_eps;
+
+  hd_feed_forward_kind feed_forward_kind;
+  hd_activation activation;
+
+  hd_positions positions;
+  int64_t rotary_dim; /* leading values of a head that are turned */
+  double rotary_theta;
+  hd_rotary_scaling rotary_scaling;
+  double scaling_factor, scaling_low, scaling_high; /* low and high: llama3's limits, in turns within scaling_context positions */
+  int64_t scaling_context;
+
+  double attention_scale;   /* 0: 1/sqrt(head_dim) */
+  double attention_softcap; /* 0: none */
+  int64_t window;           /* keys a query sees back from itself, itself included; 0: all */
+  int64_t full_every;       /* layers n−1, 2n−1, ... have no window in spite of it; 0: none */
+  double logit_softcap;     /* 0: none */
+  double embedding_scale;   /* 0: 1 */
+
+  bool bias_qkv, bias_output, bias_feed_forward;
+  bool tied; /* the head is the embedding */
+} hd_transformer_spec;
+
+/* The most that a configuration may ask for: far above any model, far below what overflows in a product of three of them with a size. */
+#define HD_MAX_LAYERS     10000
+#define HD_MAX_HEADS      4096
+#define HD_MAX_WIDTH      (1 << 18)
+#define HD_MAX_HEAD_DIM   4096
+#define HD_MAX_VOCABULARY (1 << 24)
+#define HD_MAX_CONTEXT    (1 << 30)
+
+/* Fills what follows from other fields (kv_heads, head_dim, feed_forward, rotary_dim where 0) and checks that all fit together. HEED_E_FORMAT, with a sentence that begins with
+ * file. */
+heed_status hd_spec_finish(heed_context *context, const char *file, hd_transformer_spec *spec);
+
+/* The window of one layer; 0: none. */
+int64_t hd_spec_window(const hd_transformer_spec *spec, int64_t layer);
+
+/* What pair i of rotary_dim/2 turns by at each position. */
+double hd_spec_frequency(const hd_transformer_spec *spec, int64_t i);
+
+/* By the names of configurations ("silu", "gelu_new", ...): false if unknown. */
+bool hd_activation_from_name(const char *name, size_t length, hd_activation *out);
+/* "silu, gelu, ..." for messages; static. */
+const char *hd_activation_known(void);
+
+#endif

@@ -1,0 +1,150 @@
+/* transformer.c: the block, steered by the spec alone.
+ *
+ * A pass takes rows of one sequence at positions [first, first + rows) through all layers. Products, attention and row operations each give a row the same bits
+ * whatever other rows are in the call; so a prompt may be cut into passes anywhere, which the session does. */
+#include "rows.h"
+#include "session.h"
+
+#include <math.h>
+
+static void embed(const hd_pass *pass) {
+  const heed_model *model = pass->model;
+  const hd_transformer_spec *spec = &model->spec;
+  float *position = pass->scratch->h; // free until the first norm
+  for (int64_t r = 0; r < pass->rows; r++) {
+    float *x = pass->scratch->x + r * spec->width;
+    hd_matrix_row(pass->context, &model->embedding, pass->ids[r], x);
+    if (spec->embedding_scale != 0)
+      for (int64_t i = 0; i < spec->width; i++) x[i] *= (float)spec->embedding_scale;
+    if (spec->positions != HD_POSITIONS_LEARNED) continue;
+    hd_matrix_row(pass->context, &model->position, pass->first + r, position);
+    for (int64_t i = 0; i < spec->width; i++) x[i] += position[i];
+  }
+}
+
+/* What a sublayer reads: the norm of the stream, or the stream itself where norms come after. */
+static const float *sublayer_input(const hd_pass *pass, const hd_norm *norm) {
+  const hd_transformer_spec *spec = &pass->model->spec;
+  hd_scratch *s = pass->scratch;
+  if (spec->norm_place == HD_NORM_AFTER) return s->x;
+  hd_rows_norm(pass->context, spec, norm, s->x, pass->rows, s->h);
+  return s->h;
+}
+
+/* Adds what a sublayer gave, in h, to the stream. */
+static void sublayer_add(const hd_pass *pass, const hd_norm *norm) {
+  const hd_transformer_spec *spec = &pass->model->spec;
+  hd_scratch *s = pass->scratch;
+  hd_rows_add(pass->context, s->x, s->h, pass->rows, spec->width);
+  if (spec->norm_place == HD_NORM_AFTER) hd_rows_norm(pass->context, spec, norm, s->x, pass->rows, s->x);
+}
+
+/* ---- attention ------------------------------------------------------------------------------------------------------------ */
+
+/* Queries and keys turned to their positions, keys and values into the cache. */
+static void place(const hd_pass *pass, int64_t layer, int64_t qkv_stride) {
+  const hd_transformer_spec *spec = &pass->model->spec;
+  hd_scratch *s = pass->scratch;
+  int64_t q = spec->heads * spec->head_dim, kv = spec->kv_heads * spec->head_dim;
+  if (spec->positions != HD_POSITIONS_LEARNED) // keys lie behind queries: one sweep turns both
+    hd_rows_turn(pass->context, spec, s->qkv, pass->rows, qkv_stride, spec->heads + spec->kv_heads, s->cosine, s->sine);
+  for (int64_t r = 0; r < pass->rows; r++) {
+    const float *row = s->qkv + r * qkv_stride;
+    hd_cache_store(pass->cache, layer, pass->first + r, row + q, row + q + kv);
+  }
+}
+
+static heed_attention attention_of(const hd_pass *pass, int64_t layer) {
+  const hd_transformer_spec *spec = &pass->model->spec;
+  int64_t window = hd_spec_window(spec, layer);
+  return (heed_attention){.size = sizeof(heed_attention),
+                          .causal = true,
+                          .has_scale = spec->attention_scale != 0,
+                          .scale = spec->attention_scale,
+                          .has_window_left = window > 0,
+                          .window_left = window > 0 ? window - 1 : 0,
+                          .softcap = spec->attention_softcap,
+                          .align = HEED_ALIGN_GIVEN,
+                          .offset = pass->first};
+}
+
+static bool watches(const heed_watch *watch, int64_t layer) {
+  if (!watch) return false;
+  if (!watch->layers) return true;
+  for (int64_t i = 0; i < watch->n_layers; i++)
+    if (watch->layers[i] == layer) return true;
+  return false;
+}
+
+static heed_status attend(const hd_pass *pass, int64_t i) {
+  const hd_transformer_spec *spec = &pass->model->spec;
+  const hd_layer *layer = &pass->model->layers[i];
+  hd_scratch *s = pass->scratch;
+  int64_t d = spec->head_dim, width = spec->heads * d, qkv_stride = layer->qkv.outputs;
+
+  const float *in = sublayer_input(pass, &layer->attention_norm);
+  HD_TRY(hd_stack_product(pass->context, &layer->qkv, in, pass->rows, spec->width, s->qkv, qkv_stride));
+  place(pass, i, qkv_stride);
+
+  hd_source k, v;
+  heed_attention a = attention_of(pass, i);
+  hd_mixing mixing = {.layer = i, .keys = pass->first + pass->rows, .attention = &a, .k = &k, .v = &v};
+  mixing.q = (heed_view){s->qkv, HEED_F32, 3, {spec->heads, pass->rows, d}, {d, qkv_stride, 1}};
+  mixing.out = (heed_view){s->mixed, HEED_F32, 3, {spec->heads, pass->rows, d}, {d, width, 1}};
+  HD_TRY(hd_cache_sources(pass->context, pass->cache, i, mixing.keys, &k, &v));
+  HD_TRY(hd_attention_run(pass->context, &a, &mixing.q, &k, &v, &mixing.out, NULL));
+  if (watches(pass->watch, i)) HD_TRY(hd_watch_layer(pass, &mixing));
+
+  HD_TRY(hd_stack_product(pass->context, &layer->output, s->mixed, pass->rows, width, s->h, spec->width));
+  sublayer_add(pass, &layer->attention_norm);
+  return HEED_OK;
+}
+
+/* ---- feed-forward ---------------------------------------------------------------------------------------------------------- */
+
+static heed_status feed_forward(const hd_pass *pass, int64_t i) {
+  const hd_transformer_spec *spec = &pass->model->spec;
+  const hd_layer *layer = &pass->model->layers[i];
+  hd_scratch *s = pass->scratch;
+  int64_t stride = layer->up.outputs;
+  const float *in = sublayer_input(pass, &layer->feed_forward_norm);
+  HD_TRY(hd_stack_product(pass->context, &layer->up, in, pass->rows, spec->width, s->wide, stride));
+  hd_rows_activate(pass->context, spec, s->wide, pass->rows, stride);
+  HD_TRY(hd_stack_product(pass->context, &layer->down, s->wide, pass->rows, stride, s->h, spec->width));
+  sublayer_add(pass, &layer->feed_forward_norm);
+  return HEED_OK;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------------------------------------ */
+
+static heed_status logits(const hd_pass *pass) {
+  const heed_model *model = pass->model;
+  const hd_transformer_spec *spec = &model->spec;
+  int64_t n = pass->logit_rows;
+  if (!n) return HEED_OK;
+  const float *last = pass->scratch->x + (pass->rows - n) * spec->width;
+  if (model->final_norm.weight) {
+    hd_rows_norm(pass->context, spec, &model->final_norm, last, n, pass->scratch->h);
+    last = pass->scratch->h;
+  }
+  HD_TRY(hd_matrix_product(pass->context, model->head, last, n, spec->width, NULL, pass->logits, spec->vocabulary));
+  if (spec->logit_softcap > 0)
+    for (int64_t i = 0; i < n * spec->vocabulary; i++)
+      pass->logits[i] = (float)(spec->logit_softcap * tanh((double)pass->logits[i] / spec->logit_softcap));
+  return HEED_OK;
+}
+
+heed_status hd_transformer_run(const hd_pass *pass) {
+  const heed_model *model = pass->model;
+  const hd_transformer_spec *spec = &model->spec;
+  embed(pass);
+  if (spec->positions != HD_POSITIONS_LEARNED)
+    hd_rows_angles(pass->context, model, pass->first, pass->rows, pass->scratch->cosine, pass->scratch->sine);
+  for (int64_t i = 0; i < spec->layers; i++) {
+    if (pass->progress_total)
+      HD_TRY(hd_progress(pass->context, "prefill", pass->progress_done + pass->rows * i / spec->layers, pass->progress_total));
+    HD_TRY(attend(pass, i));
+    HD_TRY(feed_forward(pass, i));
+  }
+  return logits(pass);
+}

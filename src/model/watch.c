@@ -1,0 +1,138 @@
+/* watch.c: the record of a layer under watch: exact weights of the chosen heads, queries, keys and values where wanted, and the edit that may put other weights between scores and values.
+ *
+ * Weights are computed anew from the queries and the cached keys, with the maximum and sum of the very rows, so the fused kernel stays as it is and watching changes no bit of
+ * what the model computes. Only an edit replaces its result. */
+#include "session.h"
+
+heed_status hd_watch_check(heed_context *context, const heed_model *model, const heed_watch *watch) {
+  HD_REQUIRE(watch->record || watch->edit, context, HEED_E_ARGUMENT, "a watch needs a callback: record or edit");
+  HD_REQUIRE(watch->n_layers >= 0 && watch->n_heads >= 0, context, HEED_E_ARGUMENT, "a watch with a negative count (layers %lld, heads %lld)",
+             (long long)watch->n_layers, (long long)watch->n_heads);
+  for (int64_t i = 0; watch->layers && i < watch->n_layers; i++)
+    HD_REQUIRE(watch->layers[i] >= 0 && watch->layers[i] < model->spec.layers, context, HEED_E_ARGUMENT,
+               "%s: no such layer to watch (got %lld, allowed 0..%lld)", model->name, (long long)watch->layers[i],
+               (long long)model->spec.layers - 1);
+  for (int64_t i = 0; watch->heads && i < watch->n_heads; i++)
+    HD_REQUIRE(watch->heads[i] >= 0 && watch->heads[i] < model->spec.heads, context, HEED_E_ARGUMENT,
+               "%s: no such head to watch (got %lld, allowed 0..%lld)", model->name, (long long)watch->heads[i],
+               (long long)model->spec.heads - 1);
+  return HEED_OK;
+}
+
+/* One record under construction, and the memory behind it. */
+typedef struct recording {
+  const hd_pass *pass;
+  const hd_mixing *mixing;
+  heed_layer_record record;
+  int64_t *heads;
+  int64_t weights, q, kv; /* floats of each array */
+  float *q_copy, *k_copy, *v_copy;
+} recording;
+
+static heed_status choose_heads(recording *in) {
+  const heed_watch *watch = in->pass->watch;
+  int64_t n = watch->heads ? watch->n_heads : in->pass->model->spec.heads;
+  HD_TRY(hd_allocate(in->pass->context, "the heads under watch", n, sizeof *in->heads, &in->heads));
+  for (int64_t i = 0; i < n; i++) in->heads[i] = watch->heads ? watch->heads[i] : i;
+  in->record.heads = in->heads;
+  in->record.n_heads = n;
+  return HEED_OK;
+}
+
+static heed_status compute_weights(recording *in) {
+  heed_context *context = in->pass->context;
+  heed_layer_record *record = &in->record;
+  int64_t pairs, heads = record->n_heads;
+  HD_REQUIRE(hd_mul(record->queries, record->keys, &pairs) && hd_mul(pairs, heads, &in->weights), context, HEED_E_OVERFLOW,
+             "weights of %lld heads × %lld × %lld do not fit in memory", (long long)heads, (long long)record->queries, (long long)record->keys);
+  HD_TRY(hd_allocate(context, "the weights under watch", in->weights, sizeof(float), &record->weights));
+  heed_view view = heed_view_of(record->weights, HEED_F32, 3, (int64_t[]){heads, record->queries, record->keys});
+  if (heads == 0) return HEED_OK;
+  return hd_attention_rows(context, in->mixing->attention, &in->mixing->q, in->mixing->k, heads, in->heads, record->queries, NULL, &view);
+}
+
+/* Queries as they are, keys and values out of the cache. */
+static heed_status copy_qkv(recording *in) {
+  const hd_pass *pass = in->pass;
+  const hd_transformer_spec *spec = &pass->model->spec;
+  const heed_view *q = &in->mixing->q;
+  int64_t d = spec->head_dim, rows = in->record.queries, keys = in->record.keys;
+  in->q = spec->heads * rows * d, in->kv = spec->kv_heads * keys * d;
+  HD_TRY(hd_allocate(pass->context, "the queries under watch", in->q, sizeof(float), &in->q_copy));
+  HD_TRY(hd_allocate(pass->context, "the keys under watch", in->kv, sizeof(float), &in->k_copy));
+  HD_TRY(hd_allocate(pass->context, "the values under watch", in->kv, sizeof(float), &in->v_copy));
+  for (int64_t head = 0; head < spec->heads; head++)
+    for (int64_t r = 0; r < rows; r++)
+      memcpy(in->q_copy + (head * rows + r) * d, (const float *)q->data + head * q->stride[0] + r * q->stride[1], (size_t)d * sizeof(float));
+  for (int64_t head = 0; head < spec->kv_heads; head++) {
+    hd_cache_gather(pass->cache, in->record.layer, false, head, keys, in->k_copy + head * keys * d);
+    hd_cache_gather(pass->cache, in->record.layer, true, head, keys, in->v_copy + head * keys * d);
+  }
+  in->record.q = in->q_copy, in->record.k = in->k_copy, in->record.v = in->v_copy;
+  return HEED_OK;
+}
+
+/* out_i = Σ_j w_ij v_j for one head, keys ascending. A weight of exactly 0 reads nothing, as if the key were hidden: values there may be anything. */
+static void mix_head(const heed_view *out, int64_t head, const float *weights, const float *values, int64_t queries, int64_t keys) {
+  int64_t d = out->dim[2];
+  for (int64_t i = 0; i < queries; i++) {
+    float *to = (float *)out->data + head * out->stride[0] + i * out->stride[1];
+    memset(to, 0, (size_t)d * sizeof *to);
+    for (int64_t j = 0; j < keys; j++) {
+      float w = weights[i * keys + j];
+      if (w == 0) continue;
+      for (int64_t c = 0; c < d; c++) to[c] += w * values[j * d + c];
+    }
+  }
+}
+
+static heed_status mix_edited(recording *in) {
+  const hd_pass *pass = in->pass;
+  const hd_transformer_spec *spec = &pass->model->spec;
+  const heed_layer_record *record = &in->record;
+  int64_t group = spec->heads / spec->kv_heads, floats = record->keys * spec->head_dim;
+  float *values;
+  HD_TRY(hd_allocate(pass->context, "the values of an edited head", floats, sizeof *values, &values));
+  for (int64_t i = 0; i < record->n_heads; i++) {
+    hd_cache_gather(pass->cache, record->layer, true, in->heads[i] / group, record->keys, values);
+    mix_head(&in->mixing->out, in->heads[i], record->weights + i * record->queries * record->keys, values, record->queries, record->keys);
+  }
+  hd_release(pass->context, values, floats, sizeof *values);
+  return HEED_OK;
+}
+
+/* A callback's own status is returned as it is, with a sentence if it left none. */
+static heed_status called(heed_context *context, heed_status status) {
+  if (status != HEED_OK && !heed_error(context)[0]) return hd_fail(context, status, "stopped by the callback of a watch");
+  return status;
+}
+
+static heed_status record_layer(recording *in) {
+  const heed_watch *watch = in->pass->watch;
+  HD_TRY(choose_heads(in));
+  HD_TRY(compute_weights(in));
+  if (watch->want_qkv) HD_TRY(copy_qkv(in));
+  if (watch->edit) {
+    heed_layer_record shown = in->record; // the callback may change weights, not what we release
+    HD_TRY(called(in->pass->context, watch->edit(watch->user, &shown)));
+    HD_TRY(mix_edited(in));
+  }
+  return watch->record ? called(in->pass->context, watch->record(watch->user, &in->record)) : HEED_OK;
+}
+
+heed_status hd_watch_layer(const hd_pass *pass, const hd_mixing *mixing) {
+  recording in = {.pass = pass, .mixing = mixing};
+  in.record = (heed_layer_record){.layer = mixing->layer,
+                                  .queries = pass->rows,
+                                  .keys = mixing->keys,
+                                  .first = pass->first,
+                                  .causal = true,
+                                  .window = hd_spec_window(&pass->model->spec, mixing->layer)};
+  heed_status status = record_layer(&in);
+  hd_release(pass->context, in.heads, in.record.n_heads, sizeof *in.heads);
+  hd_release(pass->context, in.record.weights, in.weights, sizeof(float));
+  hd_release(pass->context, in.q_copy, in.q, sizeof(float));
+  hd_release(pass->context, in.k_copy, in.kv, sizeof(float));
+  hd_release(pass->context, in.v_copy, in.kv, sizeof(float));
+  return status;
+}

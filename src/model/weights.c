@@ -1,0 +1,221 @@
+/* weights.c: the tensors of a file into the slots of a model: names from the family's table, shapes from the spec, each matrix packed once in its own storage type.
+ *
+ * A file is read one stack at a time into a buffer that is given back at once, so loading needs little more than the packed weights. */
+#include "model.h"
+
+typedef struct loader {
+  const hd_config *config;
+  heed_context *context;
+  heed_model *model;
+  int64_t done, total; /* stacks, for progress */
+} loader;
+
+static heed_status find(const loader *in, hd_slot slot, int64_t layer, const char *suffix, int ndim, const int64_t *dim,
+                        const hd_tensor **out) {
+  char buffer[HD_TENSOR_NAME_LENGTH];
+  const char *name = hd_tensor_name(in->config, slot, layer, suffix, buffer);
+  return hd_tensors_weight(in->context, in->config->tensors, name, ndim, dim, out);
+}
+
+static bool has(const loader *in, hd_slot slot, int64_t layer, const char *suffix) {
+  char buffer[HD_TENSOR_NAME_LENGTH];
+  return in->config->spelling->tensors[slot] &&
+         hd_tensors_find(in->config->tensors, hd_tensor_name(in->config, slot, layer, suffix, buffer));
+}
+
+/* ---- vectors: always f32 in memory ---------------------------------------------------------------------------------------- */
+
+static heed_status read_floats(loader *in, const hd_tensor *tensor, float *out) {
+  void *bytes = NULL;
+  heed_status status = hd_allocate(in->context, "a vector of weights", tensor->bytes, 1, &bytes);
+  if (status == HEED_OK) status = hd_tensors_read(in->context, in->config->tensors, tensor, bytes);
+  if (status == HEED_OK) hd_dequantise(tensor->storage, bytes, tensor->count, out);
+  hd_release(in->context, bytes, tensor->bytes, 1);
+  in->model->parameters += tensor->count;
+  return status;
+}
+
+/* One slot's vector of n values into memory of its own or, with `into`, there. */
+static heed_status load_vector(loader *in, hd_slot slot, int64_t layer, const char *suffix, int64_t n, float *into, const float **out) {
+  const hd_tensor *tensor;
+  HD_TRY(find(in, slot, layer, suffix, 1, &n, &tensor));
+  if (!into) {
+    HD_TRY(hd_arena_allocate(&in->model->arena, in->context, "a vector of weights", n, sizeof *into, &into));
+    in->model->weight_bytes += n * (int64_t)sizeof *into;
+  }
+  if (out) *out = into;
+  return read_floats(in, tensor, into);
+}
+
+static heed_status load_norm(loader *in, hd_slot slot, int64_t layer, hd_norm *out) {
+  const hd_transformer_spec *spec = &in->model->spec;
+  HD_TRY(load_vector(in, slot, layer, ".weight", spec->width, NULL, &out->weight));
+  if (spec->norm == HD_NORM_LAYER) HD_TRY(load_vector(in, slot, layer, ".bias", spec->width, NULL, &out->bias));
+  return HEED_OK;
+}
+
+/* ---- matrices ------------------------------------------------------------------------------------------------------------- */
+
+/* What one tensor of a stack must be. */
+typedef struct part {
+  hd_slot slot;
+  int64_t outputs;
+  const hd_tensor *tensor;
+} part;
+
+/* [inputs, outputs] numbers of `size` bytes as [outputs, inputs]. */
+static void transpose(const char *from, char *to, int64_t inputs, int64_t outputs, int64_t size) {
+  for (int64_t o = 0; o < outputs; o++)
+    for (int64_t i = 0; i < inputs; i++) memcpy(to + (o * inputs + i) * size, from + (i * outputs + o) * size, (size_t)size);
+}
+
+static heed_status read_rows(loader *in, const hd_tensor *tensor, int64_t inputs, bool transposed, char *to) {
+  if (!transposed) return hd_tensors_read(in->context, in->config->tensors, tensor, to);
+  HD_REQUIRE(hd_storage_block(tensor->storage) == 1, in->context, HEED_E_UNSUPPORTED,
+             "%s: tensor %s is stored by inputs, which heed reads as plain numbers only (got %s)", in->config->file, tensor->name, tensor->type);
+  char *bytes = NULL;
+  heed_status status = hd_allocate(in->context, "a matrix being transposed", tensor->bytes, 1, &bytes);
+  if (status == HEED_OK) status = hd_tensors_read(in->context, in->config->tensors, tensor, bytes);
+  if (status == HEED_OK) transpose(bytes, to, inputs, tensor->count / inputs, hd_storage_bytes(tensor->storage));
+  hd_release(in->context, bytes, tensor->bytes, 1);
+  return status;
+}
+
+/* Packs n tensors of one storage type as one matrix. */
+static heed_status pack(loader *in, const part *parts, int n, int64_t inputs, bool transposed, hd_matrix *out) {
+  int64_t bytes = 0, outputs = 0;
+  for (int i = 0; i < n; i++) {
+    bytes += parts[i].tensor->bytes; // tensors do not overlap, so their sizes sum to less than the file's
+    outputs += parts[i].outputs;
+    in->model->parameters += parts[i].tensor->count;
+  }
+  char *rows = NULL;
+  heed_status status = hd_allocate(in->context, "a matrix being loaded", bytes, 1, &rows);
+  char *at = rows;
+  for (int i = 0; i < n && status == HEED_OK; i++) {
+    status = read_rows(in, parts[i].tensor, inputs, transposed, at);
+    at += parts[i].tensor->bytes;
+  }
+  if (status == HEED_OK)
+    status = hd_matrix_pack(in->context, &in->model->arena, parts[0].tensor->storage, outputs, inputs, rows, out);
+  hd_release(in->context, rows, bytes, 1);
+  HD_TRY(status);
+  in->model->weight_bytes += out->bytes;
+  return hd_progress(in->context, "load", ++in->done, in->total);
+}
+
+static heed_status load_matrix(loader *in, hd_slot slot, int64_t outputs, int64_t inputs, hd_matrix *out) {
+  part one = {slot, outputs, NULL};
+  HD_TRY(find(in, slot, 0, ".weight", 2, (int64_t[]){outputs, inputs}, &one.tensor));
+  return pack(in, &one, 1, inputs, false, out);
+}
+
+/* The parts' biases into one vector; parts[i] starts where the parts before it end. */
+static heed_status load_biases(loader *in, const part *parts, int n, int64_t layer, hd_stack *out) {
+  float *bias;
+  HD_TRY(hd_arena_allocate(&in->model->arena, in->context, "biases", out->outputs, sizeof *bias, &bias));
+  in->model->weight_bytes += out->outputs * (int64_t)sizeof *bias;
+  out->bias = bias;
+  for (int i = 0; i < n; i++) {
+    HD_TRY(load_vector(in, parts[i].slot, layer, ".bias", parts[i].outputs, bias, NULL));
+    bias += parts[i].outputs;
+  }
+  return HEED_OK;
+}
+
+static heed_status load_stack(loader *in, int64_t layer, part *parts, int n, int64_t inputs, bool biased, hd_stack *out) {
+  bool transposed = in->config->spelling->transposed;
+  for (int i = 0; i < n; i++) {
+    int64_t outputs = parts[i].outputs, dim[2] = {transposed ? inputs : outputs, transposed ? outputs : inputs};
+    HD_TRY(find(in, parts[i].slot, layer, ".weight", 2, dim, &parts[i].tensor));
+    out->outputs += outputs;
+  }
+  for (int i = 0, same; i < n; i += same) {
+    for (same = 1; i + same < n && parts[i + same].tensor->storage == parts[i].tensor->storage;) same++;
+    HD_TRY(pack(in, parts + i, same, inputs, transposed, &out->part[out->parts]));
+    out->parts++;
+  }
+  return biased ? load_biases(in, parts, n, layer, out) : HEED_OK;
+}
+
+heed_status hd_stack_product(heed_context *context, const hd_stack *stack, const float *x, int64_t rows, int64_t x_stride, float *y,
+                             int64_t y_stride) {
+  const float *bias = stack->bias;
+  for (int i = 0; i < stack->parts; i++) {
+    HD_TRY(hd_matrix_product(context, &stack->part[i], x, rows, x_stride, bias, y, y_stride));
+    y += stack->part[i].outputs;
+    if (bias) bias += stack->part[i].outputs;
+  }
+  return HEED_OK;
+}
+
+/* ---- the model ------------------------------------------------------------------------------------------------------------ */
+
+static heed_status load_layer(loader *in, int64_t i, hd_layer *layer) {
+  const hd_transformer_spec *spec = &in->model->spec;
+  int64_t q = spec->heads * spec->head_dim, kv = spec->kv_heads * spec->head_dim;
+  bool fused = in->config->spelling->tensors[HD_SLOT_QKV] != NULL;
+  bool gated = spec->feed_forward_kind == HD_FEED_FORWARD_GATED;
+  part split[] = {{HD_SLOT_QUERY, q, NULL}, {HD_SLOT_KEY, kv, NULL}, {HD_SLOT_VALUE, kv, NULL}}, whole[] = {{HD_SLOT_QKV, q + 2 * kv, NULL}};
+  part output[] = {{HD_SLOT_OUTPUT, spec->width, NULL}}, down[] = {{HD_SLOT_DOWN, spec->width, NULL}};
+  part up[] = {{HD_SLOT_GATE, spec->feed_forward, NULL}, {HD_SLOT_UP, spec->feed_forward, NULL}};
+
+  HD_TRY(load_norm(in, HD_SLOT_ATTENTION_NORM, i, &layer->attention_norm));
+  HD_TRY(load_stack(in, i, fused ? whole : split, fused ? 1 : 3, spec->width, spec->bias_qkv, &layer->qkv));
+  HD_TRY(load_stack(in, i, output, 1, q, spec->bias_output, &layer->output));
+  HD_TRY(load_norm(in, HD_SLOT_FEED_FORWARD_NORM, i, &layer->feed_forward_norm));
+  HD_TRY(load_stack(in, i, gated ? up : up + 1, gated ? 2 : 1, spec->width, spec->bias_feed_forward, &layer->up));
+  return load_stack(in, i, down, 1, spec->feed_forward, spec->bias_feed_forward, &layer->down);
+}
+
+/* The frequencies by the spec, divided by the file's own factors where it has some. */
+static heed_status load_frequencies(loader *in) {
+  const hd_transformer_spec *spec = &in->model->spec;
+  int64_t pairs = spec->rotary_dim / 2;
+  double *frequency;
+  HD_TRY(hd_arena_allocate(&in->model->arena, in->context, "rotary frequencies", pairs, sizeof *frequency, &frequency));
+  for (int64_t i = 0; i < pairs; i++) frequency[i] = hd_spec_frequency(spec, i);
+  in->model->frequency = frequency;
+  if (!has(in, HD_SLOT_ROTARY_FACTORS, 0, ".weight")) return HEED_OK;
+  const float *factor;
+  HD_TRY(load_vector(in, HD_SLOT_ROTARY_FACTORS, 0, ".weight", pairs, NULL, &factor));
+  for (int64_t i = 0; i < pairs; i++) {
+    HD_REQUIRE(factor[i] >= 1e-6f && factor[i] <= 1e6f, in->context, HEED_E_FORMAT,
+               "%s: a rotary factor out of range (rope_freqs[%lld], got %g, allowed 1e-6..1e6)", in->config->file, (long long)i, (double)factor[i]);
+    frequency[i] /= (double)factor[i];
+  }
+  return HEED_OK;
+}
+
+/* A configuration that names more layers than there are tensors must not make heed allocate for them; one that names fewer would run a part of the model in silence. */
+static heed_status check_layers(const loader *in) {
+  int64_t layers = in->model->spec.layers, tensors = hd_tensors_count(in->config->tensors);
+  HD_REQUIRE(layers <= tensors, in->context, HEED_E_FORMAT, "%s: more layers than tensors (got %lld layers, %lld tensors)", in->config->file,
+             (long long)layers, (long long)tensors);
+  HD_REQUIRE(!has(in, HD_SLOT_ATTENTION_NORM, layers, ".weight"), in->context, HEED_E_FORMAT,
+             "%s: tensors of a layer beyond the last (got layer %lld, allowed 0..%lld)", in->config->file, (long long)layers,
+             (long long)layers - 1);
+  return HEED_OK;
+}
+
+heed_status hd_weights_load(const hd_config *config, heed_model *model) {
+  const hd_transformer_spec *spec = &model->spec;
+  loader in = {config, config->context, model, 0, 4 * spec->layers + 2};
+  HD_TRY(check_layers(&in));
+  HD_TRY(load_matrix(&in, HD_SLOT_EMBEDDING, spec->vocabulary, spec->width, &model->embedding));
+  if (spec->positions == HD_POSITIONS_LEARNED)
+    HD_TRY(load_matrix(&in, HD_SLOT_POSITION, spec->context, spec->width, &model->position));
+  else
+    HD_TRY(load_frequencies(&in));
+  HD_TRY(hd_arena_allocate(&model->arena, in.context, "layers", spec->layers, sizeof *model->layers, &model->layers));
+  for (int64_t i = 0; i < spec->layers; i++) HD_TRY(load_layer(&in, i, &model->layers[i]));
+  if (spec->norm_place == HD_NORM_BEFORE) HD_TRY(load_norm(&in, HD_SLOT_FINAL_NORM, 0, &model->final_norm));
+  if (spec->tied) {
+    model->head = &model->embedding;
+    return HEED_OK;
+  }
+  hd_matrix *head;
+  HD_TRY(hd_arena_allocate(&model->arena, in.context, "the head", 1, sizeof *head, &head));
+  model->head = head;
+  return load_matrix(&in, HD_SLOT_HEAD, spec->vocabulary, spec->width, head);
+}
