@@ -173,7 +173,7 @@ static void test_gguf(void **state) {
       {"llama.block_count", 9000, WRONG, "more layers than tensors"},
       {"llama.block_count", 6, WRONG, "blk.5"},
       {"llama.block_count", 3, WRONG, "beyond the last"},
-      {"llama.embedding_length", 32, WRONG, "token_embd"},
+      {"llama.embedding_length", 128, WRONG, "token_embd"},
       {"llama.feed_forward_length", 173, WRONG, "ffn_gate"},
       {"llama.context_length", 0, WRONG, "llama.context_length"},
       {"llama.rope.dimension_count", 10, WRONG, "rotary positions need an even width"},
