@@ -1,7 +1,8 @@
 /* chat.c: one user message in a model's chat form, without a template engine.
  *
  * Templates are programs, but nearly all chat models speak one of a few forms. A form is recognised by the marker tokens that its template must contain, and is itself a short
- * list of pieces. Special tokens are put by id and the user's text is encoded as plain text, so that a message cannot smuggle in a marker. */
+ * list of pieces. An ordinary message is encoded in one call with its markers, exactly as in training; one that itself contains a special token's name is encoded in parts, its markers
+ * as plain text, so that it cannot smuggle one in. */
 #include "model.h"
 
 #include "../io/json.h"
@@ -178,7 +179,8 @@ typedef struct encoding {
   heed_context *context;
   const heed_model *model;
   heed_text user;
-  char *text; /* plain text not yet encoded: pieces between special tokens are one text, as in training */
+  bool whole; /* markers are part of the text; otherwise they are put by id, and what lies between is encoded without looking for them */
+  char *text; /* not yet encoded */
   int64_t length, text_capacity;
   int32_t *ids;
   int64_t count, capacity;
@@ -203,7 +205,8 @@ static heed_status flush(encoding *e) {
   if (!e->length) return HEED_OK;
   int32_t *ids;
   int64_t count;
-  HD_TRY(heed_encode(e->context, e->model->tokenizer, (heed_text){e->text, (size_t)e->length}, NULL, &ids, &count));
+  heed_encode_options options = {.size = sizeof options, .parse_special = e->whole};
+  HD_TRY(heed_encode(e->context, e->model->tokenizer, (heed_text){e->text, (size_t)e->length}, &options, &ids, &count));
   heed_status status = add_ids(e, ids, count);
   heed_ids_free(e->context, ids, count);
   e->length = 0;
@@ -211,10 +214,9 @@ static heed_status flush(encoding *e) {
 }
 
 /* A marker that this tokenizer does not have as one token is plain text (Zephyr's <|user|>). */
-static heed_status add_special(encoding *e, const char *name) {
-  heed_text text = {name, strlen(name)};
-  int32_t id = heed_token_find(e->model->tokenizer, text);
-  if (id < 0 || !heed_token_is_special(e->model->tokenizer, id)) return add_text(e, name, text.length);
+static heed_status add_special(encoding *e, heed_text name) {
+  int32_t id = heed_token_find(e->model->tokenizer, name);
+  if (e->whole || id < 0 || !heed_token_is_special(e->model->tokenizer, id)) return add_text(e, name.data, name.length);
   HD_TRY(flush(e));
   return add_ids(e, &id, 1);
 }
@@ -223,7 +225,7 @@ static heed_status add_pieces(encoding *e, const piece *pieces) {
   for (int i = 0; i < MAX_PIECES && pieces[i].kind != END; i++) {
     const piece *p = &pieces[i];
     switch (p->kind) {
-    case SPECIAL: HD_TRY(add_special(e, p->text)); break;
+    case SPECIAL: HD_TRY(add_special(e, (heed_text){p->text, strlen(p->text)})); break;
     case TEXT: HD_TRY(add_text(e, p->text, strlen(p->text))); break;
     case SYSTEM: HD_TRY(add_text(e, e->model->chat_system, strlen(e->model->chat_system))); break;
     default: HD_TRY(add_text(e, e->user.data, e->user.length)); break;
@@ -232,11 +234,26 @@ static heed_status add_pieces(encoding *e, const piece *pieces) {
   return HEED_OK;
 }
 
+/* Whether the user's text names a special token. */
+static heed_status names_special(const encoding *e, bool *out) {
+  heed_encode_options options = {.size = sizeof options, .parse_special = true};
+  int32_t *ids;
+  int64_t count;
+  *out = false;
+  HD_TRY(heed_encode(e->context, e->model->tokenizer, e->user, &options, &ids, &count));
+  for (int64_t i = 0; i < count; i++) *out |= heed_token_is_special(e->model->tokenizer, ids[i]);
+  heed_ids_free(e->context, ids, count);
+  return HEED_OK;
+}
+
 static heed_status encode(encoding *e) {
   const heed_model *model = e->model;
   heed_tokenizer_info info = {.size = sizeof info};
   HD_TRY(heed_tokenizer_describe(model->tokenizer, &info));
-  if (model->chat_begins && info.bos >= 0) HD_TRY(add_ids(e, &info.bos, 1));
+  bool special;
+  HD_TRY(names_special(e, &special));
+  e->whole = !special;
+  if (model->chat_begins && info.bos >= 0) HD_TRY(add_special(e, heed_token_text(model->tokenizer, info.bos)));
   if (model->chat_system) HD_TRY(add_pieces(e, model->chat->system));
   HD_TRY(add_pieces(e, model->chat->message));
   return flush(e);
