@@ -18,10 +18,10 @@ enum { MAX_PIECES = 20 };
 
 struct hd_chat_form {
   const char *name;
-  const char *markers[2]; /* all of them in the template; NULL: no more */
-  const char *not_with;   /* a marker that other forms have */
-  bool always_begins;     /* with the begin token, whether or not the template names it */
-  const char *turn_end;   /* ends what the model says */
+  const char *markers[2];  /* all of them in the template; NULL: no more */
+  const char *not_with;    /* a marker that other forms have */
+  bool always_begins;      /* with the begin token, whether or not the template names it */
+  const char *turn_end;    /* ends what the model says */
   const char *system_open; /* what the template writes before a system prompt of its own; NULL: heed looks for none */
   piece system[MAX_PIECES], message[MAX_PIECES];
 };
@@ -68,7 +68,8 @@ static const hd_chat_form forms[] = {
      .markers = {"<|user|>", "<|assistant|>"},
      .not_with = "<|end|>",
      .turn_end = "</s>",
-     .message = {{SPECIAL, "<|user|>"}, {TEXT, "\n"}, {USER, NULL}, {SPECIAL, "</s>"}, {TEXT, "\n"}, {SPECIAL, "<|assistant|>"}, {TEXT, "\n"}}},
+     .message =
+         {{SPECIAL, "<|user|>"}, {TEXT, "\n"}, {USER, NULL}, {SPECIAL, "</s>"}, {TEXT, "\n"}, {SPECIAL, "<|assistant|>"}, {TEXT, "\n"}}},
 };
 
 const char *hd_chat_turn_end(const hd_chat_form *form) { return form->turn_end; }

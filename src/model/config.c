@@ -100,12 +100,9 @@ static bool text_is(heed_text text, const char *word) { return text.length == st
 
 static heed_status scaling_kind(const hd_config *config, const char *key, heed_text type, bool gguf, hd_rotary_scaling *out) {
   char quoted[HD_QUOTE_LENGTH];
-  if (text_is(type, "none") || text_is(type, "default"))
-    *out = HD_SCALING_NONE;
-  else if (text_is(type, "linear"))
-    *out = HD_SCALING_LINEAR;
-  else if (text_is(type, "llama3") && !gguf)
-    *out = HD_SCALING_LLAMA3;
+  if (text_is(type, "none") || text_is(type, "default")) *out = HD_SCALING_NONE;
+  else if (text_is(type, "linear")) *out = HD_SCALING_LINEAR;
+  else if (text_is(type, "llama3") && !gguf) *out = HD_SCALING_LLAMA3;
   else
     return hd_fail(config->context, HEED_E_UNSUPPORTED, "%s: this scaling of rotary positions is not supported (%s, got %s, allowed %s)",
                    config->file, key, hd_quote(type, quoted), gguf ? "none, linear" : "default, linear, llama3");
@@ -123,8 +120,8 @@ static heed_status read_rotary_gguf(const hd_config *config, hd_transformer_spec
   HD_TRY(hd_meta_text_or(context, tensors, full_key(config, ".rope.scaling.type", buffer), "none", &type));
   HD_TRY(scaling_kind(config, buffer, type, true, &spec->rotary_scaling));
   if (spec->rotary_scaling == HD_SCALING_LINEAR)
-    HD_TRY(hd_meta_number(context, tensors, full_key(config, ".rope.scaling.factor", buffer), FACTOR_MIN, FACTOR_MAX,
-                          &spec->scaling_factor));
+    HD_TRY(
+        hd_meta_number(context, tensors, full_key(config, ".rope.scaling.factor", buffer), FACTOR_MIN, FACTOR_MAX, &spec->scaling_factor));
   return HEED_OK;
 }
 

@@ -53,10 +53,8 @@ heed_status hd_family_of(heed_context *context, const hd_tensors *tensors, hd_co
 
 const char *hd_tensor_name(const hd_config *config, hd_slot slot, int64_t layer, const char *suffix, char buffer[HD_TENSOR_NAME_LENGTH]) {
   const char *pattern = config->spelling->tensors[slot], *hash = strchr(pattern, '#');
-  if (hash)
-    snprintf(buffer, HD_TENSOR_NAME_LENGTH, "%.*s%lld%s%s", (int)(hash - pattern), pattern, (long long)layer, hash + 1, suffix);
-  else
-    snprintf(buffer, HD_TENSOR_NAME_LENGTH, "%s%s", pattern, suffix);
+  if (hash) snprintf(buffer, HD_TENSOR_NAME_LENGTH, "%.*s%lld%s%s", (int)(hash - pattern), pattern, (long long)layer, hash + 1, suffix);
+  else snprintf(buffer, HD_TENSOR_NAME_LENGTH, "%s%s", pattern, suffix);
   const char *prefix = config->spelling->optional_prefix;
   bool stripped = prefix && strncmp(buffer, prefix, strlen(prefix)) == 0 && !hd_tensors_find(config->tensors, buffer) &&
                   hd_tensors_find(config->tensors, buffer + strlen(prefix));

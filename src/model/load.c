@@ -168,10 +168,8 @@ heed_status heed_model_load(heed_context *context, const char *path, heed_model 
   status = fill(&config, model);
   hd_tensors_close(tensors);
 done:
-  if (status != HEED_OK)
-    heed_model_free(model);
-  else
-    *out = model;
+  if (status != HEED_OK) heed_model_free(model);
+  else *out = model;
   return status;
 }
 
@@ -201,20 +199,20 @@ heed_status heed_model_describe(const heed_model *model, heed_model_info *info) 
   if (!model || !info || info->size < sizeof info->size) return HEED_E_ARGUMENT;
   const hd_transformer_spec *s = &model->spec;
   heed_model_info full = {.size = info->size,
-                            .name = model->name,
-                            .family = model->family,
-                            .path = model->path,
-                            .layers = s->layers,
-                            .heads = s->heads,
-                            .kv_heads = s->kv_heads,
-                            .head_dim = s->head_dim,
-                            .width = s->width,
-                            .feed_forward = s->feed_forward,
-                            .vocabulary = s->vocabulary,
-                            .context = s->context,
-                            .parameters = model->parameters,
-                            .weight_bytes = model->weight_bytes,
-                            .flops_per_token = flops_per_token(model)};
+                          .name = model->name,
+                          .family = model->family,
+                          .path = model->path,
+                          .layers = s->layers,
+                          .heads = s->heads,
+                          .kv_heads = s->kv_heads,
+                          .head_dim = s->head_dim,
+                          .width = s->width,
+                          .feed_forward = s->feed_forward,
+                          .vocabulary = s->vocabulary,
+                          .context = s->context,
+                          .parameters = model->parameters,
+                          .weight_bytes = model->weight_bytes,
+                          .flops_per_token = flops_per_token(model)};
   memcpy(info, &full, HD_MIN(info->size, sizeof full));
   return HEED_OK;
 }

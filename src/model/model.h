@@ -2,6 +2,7 @@
 #ifndef HD_MODEL_H
 #define HD_MODEL_H
 
+#include "../base/base.h"
 #include "../../include/heed/model.h"
 #include "../kern/matrix.h"
 #include "family.h"
@@ -23,10 +24,10 @@ typedef struct hd_norm {
 
 typedef struct hd_layer {
   hd_norm attention_norm, feed_forward_norm;
-  hd_stack qkv;          /* → [heads·head_dim | kv_heads·head_dim | kv_heads·head_dim] */
-  hd_stack output;       /* heads·head_dim → width */
-  hd_stack up;           /* → [gate | up], or [up] */
-  hd_stack down;         /* → width */
+  hd_stack qkv;    /* → [heads·head_dim | kv_heads·head_dim | kv_heads·head_dim] */
+  hd_stack output; /* heads·head_dim → width */
+  hd_stack up;     /* → [gate | up], or [up] */
+  hd_stack down;   /* → width */
 } hd_layer;
 
 /* How a chat message is wrapped; see chat.c. */
@@ -39,12 +40,12 @@ struct heed_model {
   const char *family, *name, *path;
   heed_tokenizer *tokenizer; /* NULL: the files hold none */
 
-  hd_matrix embedding;      /* [vocabulary, width] */
-  hd_matrix position;       /* [context, width] where positions are learned */
-  const double *frequency;  /* [rotary_dim/2] where they are rotary */
+  hd_matrix embedding;     /* [vocabulary, width] */
+  hd_matrix position;      /* [context, width] where positions are learned */
+  const double *frequency; /* [rotary_dim/2] where they are rotary */
   hd_layer *layers;
-  hd_norm final_norm;       /* weight NULL: none */
-  const hd_matrix *head;    /* the embedding where tied */
+  hd_norm final_norm;    /* weight NULL: none */
+  const hd_matrix *head; /* the embedding where tied */
 
   const int32_t *ends; /* ids that end a text */
   int64_t end_count;

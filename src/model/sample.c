@@ -3,9 +3,8 @@
  * Candidates form a heap with the likeliest on top (the lowest id among equals) and are taken off one by one: the cuts and the draw need only the few at the top, so nothing is
  * sorted. Probabilities are double; the draw is Philox, numbered by step. */
 #include "../base/base.h"
-#include "../base/philox.h"
-
 #include "../../include/heed/model.h"
+#include "../base/philox.h"
 
 #include <math.h>
 
@@ -60,8 +59,8 @@ static heed_status check(heed_context *context, const heed_sampling *s, const fl
   }
   HD_REQUIRE(finite, context, HEED_E_ARGUMENT, "every logit is minus infinity");
   for (int64_t i = 0; i < count; i++)
-    HD_REQUIRE(history[i] >= 0 && history[i] < vocabulary, context, HEED_E_ARGUMENT, "an id of the history is outside the vocabulary (got %d)",
-               (int)history[i]);
+    HD_REQUIRE(history[i] >= 0 && history[i] < vocabulary, context, HEED_E_ARGUMENT,
+               "an id of the history is outside the vocabulary (got %d)", (int)history[i]);
   return HEED_OK;
 }
 
@@ -83,14 +82,16 @@ static candidate likeliest(const candidate *candidates, int64_t n) {
 }
 
 /* exp((logit − best) / temperature): 1 for the likeliest. */
-static double weight_of(candidate c, candidate best, double temperature) { return exp(((double)c.logit - (double)best.logit) / temperature); }
+static double weight_of(candidate c, candidate best, double temperature) {
+  return exp(((double)c.logit - (double)best.logit) / temperature);
+}
 
 static int32_t draw(candidate *heap, int64_t n, const heed_sampling *s, int64_t step) {
   for (int64_t i = n / 2 - 1; i >= 0; i--) sift_down(heap, n, i);
   const candidate best = heap[0];
   // taken [left, n): the likeliest is the last, and so on down.
   int64_t keep = s->top_k ? HD_MIN(s->top_k, n) : n, left = n;
-  bool cut_k = keep < n, cut_p = s->top_p > 0 && s->top_p < 1, cut_min = s->min_p > 0;
+  bool cut_k = keep<n, cut_p = s->top_p> 0 && s->top_p<1, cut_min = s->min_p> 0;
 
   double mass = 0;
   if (cut_k)

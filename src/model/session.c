@@ -12,7 +12,8 @@ heed_status heed_session_new(heed_context *context, heed_model *model, const hee
   if (given) memcpy(&options, given, HD_MIN(given->size, sizeof options));
   const hd_transformer_spec *spec = &model->spec;
   HD_REQUIRE(options.capacity >= 0 && options.chunk >= 0, context, HEED_E_ARGUMENT,
-             "a session's capacity and chunk must not be negative (got %lld and %lld)", (long long)options.capacity, (long long)options.chunk);
+             "a session's capacity and chunk must not be negative (got %lld and %lld)", (long long)options.capacity,
+             (long long)options.chunk);
   int64_t most = spec->positions == HD_POSITIONS_LEARNED ? spec->context : HD_MAX_CONTEXT;
   HD_REQUIRE(options.capacity <= most, context, HEED_E_ARGUMENT, "%s: a session beyond the model's positions (got %lld, allowed 1..%lld)",
              model->path, (long long)options.capacity, (long long)most);
@@ -34,13 +35,9 @@ heed_status heed_session_new(heed_context *context, heed_model *model, const hee
 static void scratch_list(const hd_transformer_spec *spec, hd_scratch *s, float ***array, int64_t *floats) {
   int64_t wide = spec->feed_forward * (spec->feed_forward_kind == HD_FEED_FORWARD_GATED ? 2 : 1);
   float **arrays[] = {&s->x, &s->h, &s->qkv, &s->mixed, &s->wide, &s->cosine, &s->sine};
-  int64_t sizes[] = {spec->width,
-                     spec->width,
-                     (spec->heads + 2 * spec->kv_heads) * spec->head_dim,
-                     spec->heads * spec->head_dim,
-                     wide,
-                     spec->rotary_dim / 2,
-                     spec->rotary_dim / 2};
+  int64_t sizes[] = {
+      spec->width,          spec->width,         (spec->heads + 2 * spec->kv_heads) * spec->head_dim, spec->heads * spec->head_dim, wide,
+      spec->rotary_dim / 2, spec->rotary_dim / 2};
   memcpy(array, arrays, sizeof arrays);
   memcpy(floats, sizes, sizeof sizes);
 }
@@ -105,15 +102,15 @@ static heed_status check_run(const heed_session *session, const int32_t *ids, in
   heed_context *context = session->context;
   const hd_transformer_spec *spec = &session->model->spec;
   HD_REQUIRE(ids && count >= 1, context, HEED_E_ARGUMENT, "a run needs at least one token (got %lld)", (long long)(ids ? count : 0));
-  HD_REQUIRE(!logits || (rows >= 1 && rows <= count), context, HEED_E_ARGUMENT, "logits are for the last rows of a run (got %lld, allowed 1..%lld)",
-             (long long)rows, (long long)count);
+  HD_REQUIRE(!logits || (rows >= 1 && rows <= count), context, HEED_E_ARGUMENT,
+             "logits are for the last rows of a run (got %lld, allowed 1..%lld)", (long long)rows, (long long)count);
   HD_REQUIRE(count <= session->capacity - session->length, context, HEED_E_ARGUMENT,
              "%s: more tokens than positions (got %lld + %lld, allowed %lld)", session->model->name, (long long)session->length,
              (long long)count, (long long)session->capacity);
   for (int64_t i = 0; i < count; i++)
     HD_REQUIRE(ids[i] >= 0 && ids[i] < spec->vocabulary, context, HEED_E_ARGUMENT,
-               "%s: a token id outside the vocabulary (place %lld, got %d, allowed 0..%lld)", session->model->name, (long long)i, (int)ids[i],
-               (long long)spec->vocabulary - 1);
+               "%s: a token id outside the vocabulary (place %lld, got %d, allowed 0..%lld)", session->model->name, (long long)i,
+               (int)ids[i], (long long)spec->vocabulary - 1);
   return HEED_OK;
 }
 
@@ -122,7 +119,8 @@ static int64_t rows_within(int64_t count, int64_t rows, int64_t begin, int64_t n
   return HD_MAX(0, HD_MIN(n, begin + n - (count - rows)));
 }
 
-heed_status heed_session_run(heed_session *session, const int32_t *ids, int64_t count, float *logits, int64_t rows, const heed_watch *given) {
+heed_status heed_session_run(heed_session *session, const int32_t *ids, int64_t count, float *logits, int64_t rows,
+                             const heed_watch *given) {
   if (!session) return HEED_E_ARGUMENT;
   heed_context *context = session->context;
   const hd_transformer_spec *spec = &session->model->spec;

@@ -51,8 +51,8 @@ typedef struct hd_pass {
   int64_t rows, first;
   float *logits; /* [logit_rows, vocabulary], for the last logit_rows rows */
   int64_t logit_rows;
-  const heed_watch *watch;                     /* NULL: none */
-  int64_t progress_done, progress_total;       /* tokens before this pass, and in all; total 0: no reports */
+  const heed_watch *watch;               /* NULL: none */
+  int64_t progress_done, progress_total; /* tokens before this pass, and in all; total 0: no reports */
 } hd_pass;
 
 /* Runs the rows through all layers: their keys and values go into the cache (which has room), their logits where they are asked for. */

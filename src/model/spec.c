@@ -56,12 +56,8 @@ heed_status hd_spec_finish(heed_context *context, const char *file, hd_transform
 static const struct {
   const char *name;
   hd_activation activation;
-} activations[] = {{"silu", HD_SILU},
-                   {"swish", HD_SILU},
-                   {"gelu", HD_GELU_ERF},
-                   {"gelu_new", HD_GELU_TANH},
-                   {"gelu_fast", HD_GELU_TANH},
-                   {"gelu_pytorch_tanh", HD_GELU_TANH},
+} activations[] = {{"silu", HD_SILU},          {"swish", HD_SILU},          {"gelu", HD_GELU_ERF},
+                   {"gelu_new", HD_GELU_TANH}, {"gelu_fast", HD_GELU_TANH}, {"gelu_pytorch_tanh", HD_GELU_TANH},
                    {"relu", HD_RELU}};
 
 bool hd_activation_from_name(const char *name, size_t length, hd_activation *out) {

@@ -6,8 +6,8 @@
 
 heed_status hd_watch_check(heed_context *context, const heed_model *model, const heed_watch *watch) {
   HD_REQUIRE(watch->record || watch->edit, context, HEED_E_ARGUMENT, "a watch needs a callback: record or edit");
-  HD_REQUIRE(watch->n_layers >= 0 && watch->n_heads >= 0, context, HEED_E_ARGUMENT, "a watch with a negative count (layers %lld, heads %lld)",
-             (long long)watch->n_layers, (long long)watch->n_heads);
+  HD_REQUIRE(watch->n_layers >= 0 && watch->n_heads >= 0, context, HEED_E_ARGUMENT,
+             "a watch with a negative count (layers %lld, heads %lld)", (long long)watch->n_layers, (long long)watch->n_heads);
   for (int64_t i = 0; watch->layers && i < watch->n_layers; i++)
     HD_REQUIRE(watch->layers[i] >= 0 && watch->layers[i] < model->spec.layers, context, HEED_E_ARGUMENT,
                "%s: no such layer to watch (got %lld, allowed 0..%lld)", model->name, (long long)watch->layers[i],
@@ -44,7 +44,8 @@ static heed_status compute_weights(recording *in) {
   heed_layer_record *record = &in->record;
   int64_t pairs, heads = record->n_heads;
   HD_REQUIRE(hd_mul(record->queries, record->keys, &pairs) && hd_mul(pairs, heads, &in->weights), context, HEED_E_OVERFLOW,
-             "weights of %lld heads × %lld × %lld do not fit in memory", (long long)heads, (long long)record->queries, (long long)record->keys);
+             "weights of %lld heads × %lld × %lld do not fit in memory", (long long)heads, (long long)record->queries,
+             (long long)record->keys);
   HD_TRY(hd_allocate(context, "the weights under watch", in->weights, sizeof(float), &record->weights));
   heed_view view = heed_view_of(record->weights, HEED_F32, 3, (int64_t[]){heads, record->queries, record->keys});
   if (heads == 0) return HEED_OK;
@@ -63,7 +64,8 @@ static heed_status copy_qkv(recording *in) {
   HD_TRY(hd_allocate(pass->context, "the values under watch", in->kv, sizeof(float), &in->v_copy));
   for (int64_t head = 0; head < spec->heads; head++)
     for (int64_t r = 0; r < rows; r++)
-      memcpy(in->q_copy + (head * rows + r) * d, (const float *)q->data + head * q->stride[0] + r * q->stride[1], (size_t)d * sizeof(float));
+      memcpy(in->q_copy + (head * rows + r) * d, (const float *)q->data + head * q->stride[0] + r * q->stride[1],
+             (size_t)d * sizeof(float));
   for (int64_t head = 0; head < spec->kv_heads; head++) {
     hd_cache_gather(pass->cache, in->record.layer, false, head, keys, in->k_copy + head * keys * d);
     hd_cache_gather(pass->cache, in->record.layer, true, head, keys, in->v_copy + head * keys * d);

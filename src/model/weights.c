@@ -72,7 +72,8 @@ static void transpose(const char *from, char *to, int64_t inputs, int64_t output
 static heed_status read_rows(loader *in, const hd_tensor *tensor, int64_t inputs, bool transposed, char *to) {
   if (!transposed) return hd_tensors_read(in->context, in->config->tensors, tensor, to);
   HD_REQUIRE(hd_storage_block(tensor->storage) == 1, in->context, HEED_E_UNSUPPORTED,
-             "%s: tensor %s is stored by inputs, which heed reads as plain numbers only (got %s)", in->config->file, tensor->name, tensor->type);
+             "%s: tensor %s is stored by inputs, which heed reads as plain numbers only (got %s)", in->config->file, tensor->name,
+             tensor->type);
   char *bytes = NULL;
   heed_status status = hd_allocate(in->context, "a matrix being transposed", tensor->bytes, 1, &bytes);
   if (status == HEED_OK) status = hd_tensors_read(in->context, in->config->tensors, tensor, bytes);
@@ -96,8 +97,7 @@ static heed_status pack(loader *in, const part *parts, int n, int64_t inputs, bo
     status = read_rows(in, parts[i].tensor, inputs, transposed, at);
     at += parts[i].tensor->bytes;
   }
-  if (status == HEED_OK)
-    status = hd_matrix_pack(in->context, &in->model->arena, parts[0].tensor->storage, outputs, inputs, rows, out);
+  if (status == HEED_OK) status = hd_matrix_pack(in->context, &in->model->arena, parts[0].tensor->storage, outputs, inputs, rows, out);
   hd_release(in->context, rows, bytes, 1);
   HD_TRY(status);
   in->model->weight_bytes += out->bytes;
@@ -156,7 +156,8 @@ static heed_status load_layer(loader *in, int64_t i, hd_layer *layer) {
   int64_t q = spec->heads * spec->head_dim, kv = spec->kv_heads * spec->head_dim;
   bool fused = in->config->spelling->tensors[HD_SLOT_QKV] != NULL;
   bool gated = spec->feed_forward_kind == HD_FEED_FORWARD_GATED;
-  part split[] = {{HD_SLOT_QUERY, q, NULL}, {HD_SLOT_KEY, kv, NULL}, {HD_SLOT_VALUE, kv, NULL}}, whole[] = {{HD_SLOT_QKV, q + 2 * kv, NULL}};
+  part split[] = {{HD_SLOT_QUERY, q, NULL}, {HD_SLOT_KEY, kv, NULL}, {HD_SLOT_VALUE, kv, NULL}},
+       whole[] = {{HD_SLOT_QKV, q + 2 * kv, NULL}};
   part output[] = {{HD_SLOT_OUTPUT, spec->width, NULL}}, down[] = {{HD_SLOT_DOWN, spec->width, NULL}};
   part up[] = {{HD_SLOT_GATE, spec->feed_forward, NULL}, {HD_SLOT_UP, spec->feed_forward, NULL}};
 
@@ -181,7 +182,8 @@ static heed_status load_frequencies(loader *in) {
   HD_TRY(load_vector(in, HD_SLOT_ROTARY_FACTORS, 0, ".weight", pairs, NULL, &factor));
   for (int64_t i = 0; i < pairs; i++) {
     HD_REQUIRE(factor[i] >= 1e-6f && factor[i] <= 1e6f, in->context, HEED_E_FORMAT,
-               "%s: a rotary factor out of range (rope_freqs[%lld], got %g, allowed 1e-6..1e6)", in->config->file, (long long)i, (double)factor[i]);
+               "%s: a rotary factor out of range (rope_freqs[%lld], got %g, allowed 1e-6..1e6)", in->config->file, (long long)i,
+               (double)factor[i]);
     frequency[i] /= (double)factor[i];
   }
   return HEED_OK;
@@ -190,8 +192,8 @@ static heed_status load_frequencies(loader *in) {
 /* A configuration that names more layers than there are tensors must not make heed allocate for them; one that names fewer would run a part of the model in silence. */
 static heed_status check_layers(const loader *in) {
   int64_t layers = in->model->spec.layers, tensors = hd_tensors_count(in->config->tensors);
-  HD_REQUIRE(layers <= tensors, in->context, HEED_E_FORMAT, "%s: more layers than tensors (got %lld layers, %lld tensors)", in->config->file,
-             (long long)layers, (long long)tensors);
+  HD_REQUIRE(layers <= tensors, in->context, HEED_E_FORMAT, "%s: more layers than tensors (got %lld layers, %lld tensors)",
+             in->config->file, (long long)layers, (long long)tensors);
   HD_REQUIRE(!has(in, HD_SLOT_ATTENTION_NORM, layers, ".weight"), in->context, HEED_E_FORMAT,
              "%s: tensors of a layer beyond the last (got layer %lld, allowed 0..%lld)", in->config->file, (long long)layers,
              (long long)layers - 1);
@@ -203,10 +205,8 @@ heed_status hd_weights_load(const hd_config *config, heed_model *model) {
   loader in = {config, config->context, model, 0, 4 * spec->layers + 2};
   HD_TRY(check_layers(&in));
   HD_TRY(load_matrix(&in, HD_SLOT_EMBEDDING, spec->vocabulary, spec->width, &model->embedding));
-  if (spec->positions == HD_POSITIONS_LEARNED)
-    HD_TRY(load_matrix(&in, HD_SLOT_POSITION, spec->context, spec->width, &model->position));
-  else
-    HD_TRY(load_frequencies(&in));
+  if (spec->positions == HD_POSITIONS_LEARNED) HD_TRY(load_matrix(&in, HD_SLOT_POSITION, spec->context, spec->width, &model->position));
+  else HD_TRY(load_frequencies(&in));
   HD_TRY(hd_arena_allocate(&model->arena, in.context, "layers", spec->layers, sizeof *model->layers, &model->layers));
   for (int64_t i = 0; i < spec->layers; i++) HD_TRY(load_layer(&in, i, &model->layers[i]));
   if (spec->norm_place == HD_NORM_BEFORE) HD_TRY(load_norm(&in, HD_SLOT_FINAL_NORM, 0, &model->final_norm));

@@ -55,12 +55,13 @@ static void test_forms(void **state) {
   expect("Hello there", "ChatML", "<|im_start|>user\nHello there<|im_end|>\n<|im_start|>assistant\n");
 
   // A system prompt of the template's own, with the line break as the two characters that stand in a .jinja file; the one that quotes a variable is not it.
-  use_config_template("\"{{ '<|im_start|>system\\\\n' + messages[0]['content'] + '<|im_end|>\\\\n' }}{{ '<|im_start|>system\\\\nYou help.<|im_end|>\\\\n' }}\"");
+  use_config_template("\"{{ '<|im_start|>system\\\\n' + messages[0]['content'] + '<|im_end|>\\\\n' }}{{ '<|im_start|>system\\\\nYou "
+                      "help.<|im_end|>\\\\n' }}\"");
   expect("Hi", "ChatML", "<|im_start|>system\nYou help.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
 
-  use_config_template("[{\"name\": \"tools\", \"template\": \"<|im_start|>\"}, {\"name\": \"default\", \"template\": \"{{ bos_token }}<|start_header_id|>x<|eot_id|>\"}]");
-  expect("Hi", "Llama 3",
-         "<s><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n");
+  use_config_template("[{\"name\": \"tools\", \"template\": \"<|im_start|>\"}, {\"name\": \"default\", \"template\": \"{{ bos_token "
+                      "}}<|start_header_id|>x<|eot_id|>\"}]");
+  expect("Hi", "Llama 3", "<s><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n");
 
   use_config_template("\"{{ bos_token }}<start_of_turn>{{ role }}<end_of_turn>\"");
   expect("Hi", "Gemma", "<s><start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n");

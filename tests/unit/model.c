@@ -102,7 +102,8 @@ static heed_status collect(void *user, const heed_layer_record *record) {
   return HEED_OK;
 }
 
-static void expect_family(const char *model_path, const char *expected, double logit_tolerance, double weight_tolerance, bool probabilities) {
+static void expect_family(const char *model_path, const char *expected, double logit_tolerance, double weight_tolerance,
+                          bool probabilities) {
   heed_model *model = test_model(context, model_path);
   heed_model_info info = test_info(model);
   heed_view ids = test_array(context, expected, "input_ids");
@@ -194,7 +195,7 @@ static void test_sorts(void **state) {
     ok(context, heed_generate(session, in, n, &options, NULL));
     assert_int_equal(h.count, m);
     assert_memory_equal(h.ids, out, (size_t)m * sizeof *out);
-    assert_int_equal(h.length, 0); // no tokenizer, no text
+    assert_int_equal(h.length, 0);                      // no tokenizer, no text
     assert_int_equal(heed_session_length(session), 11); // the last of the 12 ids is not run, so all fit
     assert_int_equal(heed_session_run(session, in, 1, NULL, 0, NULL), HEED_E_ARGUMENT);
     heed_session_free(session);
@@ -234,7 +235,8 @@ static double weights_from_copies(const heed_layer_record *r) {
         for (int d = 0; d < 8; d++) score[j] += (double)q[d] * (double)k[d];
         sum += score[j] = exp(score[j] / sqrt(8.0));
       }
-      for (int64_t j = 0; j <= last; j++) worst = fmax(worst, fabs(score[j] / sum - (double)r->weights[(h * r->queries + i) * r->keys + j]));
+      for (int64_t j = 0; j <= last; j++)
+        worst = fmax(worst, fabs(score[j] / sum - (double)r->weights[(h * r->queries + i) * r->keys + j]));
     }
   return worst;
 }
@@ -339,10 +341,8 @@ static void test_edit(void **state) {
     }
     ok(context, status);
     double off = largest_difference(plain, edited, 512);
-    if (mode == 0)
-      assert_true(off < 1e-4); // the same weights, met plainly
-    else
-      assert_true(off > 1e-2);
+    if (mode == 0) assert_true(off < 1e-4); // the same weights, met plainly
+    else assert_true(off > 1e-2);
   }
   heed_session_free(session);
   heed_model_free(model);
@@ -450,10 +450,18 @@ static void test_counted(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_stories_gguf),  cmocka_unit_test(test_stories_hugging_face), cmocka_unit_test(test_stories_rounded),
-      cmocka_unit_test(test_describe),      cmocka_unit_test(test_families),             cmocka_unit_test(test_sort_expected),
-      cmocka_unit_test(test_sorts),         cmocka_unit_test(test_watch),                cmocka_unit_test(test_edit),
-      cmocka_unit_test(test_session_holds), cmocka_unit_test(test_generate_stops),       cmocka_unit_test(test_counted),
+      cmocka_unit_test(test_stories_gguf),
+      cmocka_unit_test(test_stories_hugging_face),
+      cmocka_unit_test(test_stories_rounded),
+      cmocka_unit_test(test_describe),
+      cmocka_unit_test(test_families),
+      cmocka_unit_test(test_sort_expected),
+      cmocka_unit_test(test_sorts),
+      cmocka_unit_test(test_watch),
+      cmocka_unit_test(test_edit),
+      cmocka_unit_test(test_session_holds),
+      cmocka_unit_test(test_generate_stops),
+      cmocka_unit_test(test_counted),
   };
   context = test_context(NULL);
   int failures = cmocka_run_group_tests(tests, NULL, NULL);

@@ -78,7 +78,8 @@ static void test_levels_and_threads(void **state) {
 /* Other storage types, and half-split rotary pairs, cut in all ways. */
 static void test_files(void **state) {
   (void)state;
-  static const char *const files[] = {TEST_MODELS "stories260k/stories260k-q8_0.gguf", TEST_MODELS "stories260k/stories260k-f16.gguf", STORIES_HF};
+  static const char *const files[] = {TEST_MODELS "stories260k/stories260k-q8_0.gguf", TEST_MODELS "stories260k/stories260k-f16.gguf",
+                                      STORIES_HF};
   for (int i = 0; i < 3; i++) {
     bool first = true;
     check_at(files[i], HEED_LEVEL_AUTO, 1, CUTS, &first);
@@ -114,7 +115,8 @@ static void test_truncation(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_levels_and_threads), cmocka_unit_test(test_files), cmocka_unit_test(test_truncation)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_levels_and_threads), cmocka_unit_test(test_files),
+                                     cmocka_unit_test(test_truncation)};
   choose_ids();
   reference = malloc(sizeof *reference * LENGTH * VOCABULARY);
   int failures = cmocka_run_group_tests(tests, NULL, NULL);

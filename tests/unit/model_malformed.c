@@ -270,7 +270,8 @@ static void test_out_of_memory(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_config_llama), cmocka_unit_test(test_config_gpt2), cmocka_unit_test(test_config_llama3),
-                                     cmocka_unit_test(test_gguf), cmocka_unit_test(test_out_of_memory)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_config_llama), cmocka_unit_test(test_config_gpt2),
+                                     cmocka_unit_test(test_config_llama3), cmocka_unit_test(test_gguf),
+                                     cmocka_unit_test(test_out_of_memory)};
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -43,7 +43,8 @@ static int64_t rules(const heed_sampling *s, const float *logits, int64_t n, con
     e[i] = (entry){.logit = logits[i], .id = (int32_t)i};
     bool seen = false;
     for (int64_t j = 0; j < count; j++) seen |= history[j] == i && j >= count - window;
-    if (seen && s->repetition_penalty > 0) e[i].logit = (float)(e[i].logit > 0 ? e[i].logit / s->repetition_penalty : e[i].logit * s->repetition_penalty);
+    if (seen && s->repetition_penalty > 0)
+      e[i].logit = (float)(e[i].logit > 0 ? e[i].logit / s->repetition_penalty : e[i].logit * s->repetition_penalty);
   }
   qsort(e, (size_t)n, sizeof *e, by_rank);
   for (int64_t i = 0; i < n; i++) e[i].p = exp((e[i].logit - e[0].logit) / s->temperature);
@@ -103,7 +104,8 @@ static void test_rules(void **state) {
   check_rules((heed_sampling){.temperature = 2, .top_k = 20, .top_p = 0.8, .min_p = 0.1, .seed = 9});
   check_rules((heed_sampling){.temperature = 1, .repetition_penalty = 1.7, .seed = 10});
   check_rules((heed_sampling){.temperature = 1, .repetition_penalty = 0.5, .repetition_window = 3, .seed = 11});
-  check_rules((heed_sampling){.temperature = 0.8, .repetition_penalty = 3, .repetition_window = 1000, .top_k = 10, .top_p = 0.9, .seed = UINT64_MAX});
+  check_rules((heed_sampling){
+      .temperature = 0.8, .repetition_penalty = 3, .repetition_window = 1000, .top_k = 10, .top_p = 0.9, .seed = UINT64_MAX});
 }
 
 /* ---- the rest ---------------------------------------------------------------------------------------------------------------- */
@@ -118,7 +120,7 @@ static void test_greedy(void **state) {
   const int32_t one[] = {1}, all[] = {1, 2, 4, 1};
   heed_sampling penalty = {.repetition_penalty = 2};
   assert_int_equal(sample(penalty, logits, 6, one, 1, 0), 2);
-  assert_int_equal(sample(penalty, logits, 6, all, 4, 0), 1); // 2.5 each: repeated once or twice is the same
+  assert_int_equal(sample(penalty, logits, 6, all, 4, 0), 1);   // 2.5 each: repeated once or twice is the same
   assert_int_equal(sample(penalty, negative, 3, one, 1, 0), 1); // −1 becomes −2, a tie with id 2
   penalty.repetition_penalty = 2.5;
   assert_int_equal(sample(penalty, negative, 3, one, 1, 0), 2);
@@ -174,9 +176,17 @@ static void test_refusals(void **state) {
   assert_int_equal(try((heed_sampling){0}, infinite, 2), HEED_E_ARGUMENT);
   assert_int_equal(try((heed_sampling){0}, fine, 0), HEED_E_ARGUMENT);
   assert_int_equal(try((heed_sampling){0}, NULL, 2), HEED_E_ARGUMENT);
-  const heed_sampling wrong[] = {{.temperature = -1},        {.temperature = NAN}, {.top_k = -1},        {.top_p = -0.1},
-                                 {.top_p = 1.1},             {.min_p = 2},         {.min_p = NAN},       {.repetition_penalty = -1},
-                                 {.repetition_penalty = NAN}, {.top_p = NAN},       {.repetition_window = -1}};
+  const heed_sampling wrong[] = {{.temperature = -1},
+                                 {.temperature = NAN},
+                                 {.top_k = -1},
+                                 {.top_p = -0.1},
+                                 {.top_p = 1.1},
+                                 {.min_p = 2},
+                                 {.min_p = NAN},
+                                 {.repetition_penalty = -1},
+                                 {.repetition_penalty = NAN},
+                                 {.top_p = NAN},
+                                 {.repetition_window = -1}};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) assert_int_equal(try(wrong[i], fine, 2), HEED_E_ARGUMENT);
   int32_t id, history[] = {2};
   assert_int_equal(heed_sample(context, NULL, fine, 2, history, 1, 0, &id), HEED_E_ARGUMENT);

@@ -80,8 +80,8 @@ static void expect_prompt(const char *name) {
   int32_t *ids = test_ids(json_object_get(expected, "ids"), &n), *greedy = test_ids(json_object_get(expected, "greedy_ids"), &more), *own;
 
   heed_encode_options encode = {.size = sizeof encode, .add_special = true, .parse_special = true};
-  ok(context, heed_encode(context, heed_model_tokenizer(model), (heed_text){json_string_value(text), json_string_length(text)}, &encode, &own,
-                          &encoded));
+  ok(context, heed_encode(context, heed_model_tokenizer(model), (heed_text){json_string_value(text), json_string_length(text)}, &encode,
+                          &own, &encoded));
   assert_int_equal(encoded, n);
   assert_memory_equal(own, ids, (size_t)n * sizeof *ids);
   heed_ids_free(context, own, encoded);
@@ -100,8 +100,7 @@ static void expect_prompt(const char *name) {
             best = test_array(context, arrays, "top5_ids");
   double off = largest_difference(logits + (n - 1) * VOCABULARY, last.data, VOCABULARY);
   if (!(off <= 2e-3)) fail_msg("%s: last logits off by %g", name, off);
-  for (int64_t i = 0; i < n; i++)
-    expect_top5(logits + i * VOCABULARY, (int32_t *)best.data + 5 * i, (float *)values.data + 5 * i, 2e-3);
+  for (int64_t i = 0; i < n; i++) expect_top5(logits + i * VOCABULARY, (int32_t *)best.data + 5 * i, (float *)values.data + 5 * i, 2e-3);
   print_message("%s: logits within %.1e, attention within %.1e\n", name, off, a.worst);
 
   static heard h;

@@ -12,7 +12,9 @@ static void read_parameters(const json_t *row, hd_transformer_spec *spec) {
   spec->scaling_low = json_number_value(json_object_get(p, "low_freq_factor"));
   spec->scaling_high = json_number_value(json_object_get(p, "high_freq_factor"));
   spec->scaling_context = json_integer_value(json_object_get(p, "original_max_position_embeddings"));
-  spec->rotary_scaling = strcmp(type, "linear") == 0 ? HD_SCALING_LINEAR : strcmp(type, "llama3") == 0 ? HD_SCALING_LLAMA3 : HD_SCALING_NONE;
+  spec->rotary_scaling = strcmp(type, "linear") == 0   ? HD_SCALING_LINEAR
+                         : strcmp(type, "llama3") == 0 ? HD_SCALING_LLAMA3
+                                                       : HD_SCALING_NONE;
 }
 
 static void test_frequencies(void **state) {
@@ -60,6 +62,7 @@ static void test_activations(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_frequencies), cmocka_unit_test(test_windows), cmocka_unit_test(test_activations)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_frequencies), cmocka_unit_test(test_windows),
+                                     cmocka_unit_test(test_activations)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
