@@ -200,7 +200,7 @@ def check_number(shown, weight, where):
         check(weight < 0.0001, f"{where}: the page says {shown}, the record {weight}")
         return
     rough, figure = shown.startswith("≈"), shown.lstrip("≈ ")
-    allowed = rounding(figure) * 1.001 + (math.sqrt(weight) / 255 + 1 / 510**2 if rough else math.sqrt(weight) / 130000 + 1e-9)
+    allowed = rounding(figure) * 1.001 + (math.sqrt(weight) / 255 + 1 / 510**2 if rough else math.sqrt(weight) / 65000 + 1e-9)
     check(abs(float(figure) - weight) <= allowed, f"{where}: the page says {shown}, the record {weight}")
 
 

@@ -4,7 +4,7 @@
  * zlib stream of bytes, first the codes and then the refinements:
  *   codes: for each layer, head and query in order, one byte a live cell, key by key: the level round(255 √weight);
  *   refinements: for each layer, head and query, one byte for each of the row's four largest codes (ties: the earlier key), in key order: where in the step
- *     that rounds to the code √weight lies, in 256 parts. A refined weight is exact to √weight / 130,000, closer than half precision from .004 upward,
+ *     that rounds to the code √weight lies, in 256 parts. A refined weight is exact to √weight / 65,000, closer than half precision from .004 upward,
  *     in half the bytes, because the code already holds the rest.
  * Masked cells are not stored: the page knows them from causal and window, as we do. */
 #include "record.h"
