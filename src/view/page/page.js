@@ -84,11 +84,15 @@ function chooseHead(layer, head) {
   state.chosen = state.mode === 'one' ? [number(state.layer, state.head)] : layerHeads(state.layer);
 }
 
+/** Adds a head to the mean or maximum, or takes it out; one head at least remains. */
 function addHead(layer, head) {
   const one = number(layer, head), rest = state.chosen.filter(n => n !== one);
+  if (rest.length < state.chosen.length) {
+    if (rest.length > 0) state.chosen = rest;
+    return;
+  }
   if (state.mode === 'one') state.mode = 'mean';
-  if (rest.length === state.chosen.length) state.chosen = [...state.chosen, one].sort((a, b) => a - b);
-  else if (rest.length > 0) state.chosen = rest;
+  state.chosen = [...rest, one].sort((a, b) => a - b);
 }
 
 function chooseMode(mode) {
@@ -96,6 +100,7 @@ function chooseMode(mode) {
   if (mode === 'one' || state.chosen.length < 2) chooseHead(state.layer, state.head);
 }
 
+/** Keeps a row, or lets go of the only one kept; `add` changes the rows kept by this one. */
 function keep(query, add) {
   if (query < 0) return;
   const had = state.kept.includes(query);
@@ -109,7 +114,8 @@ function toFragment() {
   const parts = [`layer=${record.layers[state.layer]}`, `head=${record.heads[state.head]}`];
   if (state.kept.length || record.query >= 0) parts.push(`row=${state.kept.join(',') || 'none'}`);
   if (state.scale !== 'sqrt') parts.push(`scale=${state.scale}`);
-  if (state.mode !== 'one') parts.push(`mode=${state.mode}`, `heads=${state.chosen.map(name).join(',')}`);
+  if (state.mode !== 'one') parts.push(`mode=${state.mode}`);
+  if (state.mode !== 'one' && String(state.chosen) !== String(layerHeads(state.layer))) parts.push(`heads=${state.chosen.map(name).join(',')}`);
   if (state.hideFirst) parts.push('first=hidden');
   return '#' + parts.join('&');
 }
@@ -128,7 +134,7 @@ function fromFragment() {
   if (state.mode === 'one' || !given.has('heads')) return;
   const pairs = given.get('heads').split(',').map(pair => pair.split('.'));
   const chosen = pairs.map(([l, h]) => [find(record.layers, l), find(record.heads, h ?? null)]).filter(([l, h]) => l >= 0 && h >= 0);
-  if (chosen.length) state.chosen = chosen.map(([l, h]) => number(l, h));
+  if (chosen.length) state.chosen = [...new Set(chosen.map(([l, h]) => number(l, h)))];
 }
 
 function remember() {
