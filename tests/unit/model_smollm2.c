@@ -1,4 +1,4 @@
-/* SmolLM2-135M-Instruct (Q4_1): ids, logits, attention and greedy text of four prompts; chat; loading time is bench's business. The model is fetched by tools/get-models; without it this
+/* model_smollm2: SmolLM2-135M-Instruct (Q4_1): ids, logits, attention and greedy text of four prompts; chat; loading time is bench's business. The model is fetched by tools/get-models; without it this
  * test fails. */
 #include "../model_test.h"
 
