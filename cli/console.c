@@ -138,7 +138,10 @@ static void bar_draw(const char *what, int64_t done, int64_t total, double secon
   fprintf(stderr, "\r%-10s ", what);
   for (int i = 0; i < BAR_CELLS; i++) fputs(i < cells ? "━" : "╌", stderr);
   fprintf(stderr, " %3.0f %%", 100 * share);
-  if (done && seconds > 0) fprintf(stderr, "  %.4g/s  %d:%02d left", (double)done / seconds, (int)left / 60, (int)left % 60);
+  if (done && seconds > 0) {
+    double rate = (double)done / seconds, unit = rate < 1e4 ? 1 : rate < 1e7 ? 1e3 : 1e6;
+    fprintf(stderr, "  %.3g%s/s  %d:%02d left", rate / unit, unit == 1 ? "" : unit == 1e3 ? " k" : " M", (int)left / 60, (int)left % 60);
+  }
   fputs("\033[K", stderr);
   fflush(stderr);
   console.bar_drawn = true;

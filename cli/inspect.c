@@ -74,7 +74,7 @@ static void print_json(const char *path, const char *format, const listing *l) {
 
 /* One line of a table, control characters shown. */
 static void print_item(const heed_file_item *item, int name_width) {
-  enum { VALUE_WIDTH = 100 };
+  enum { VALUE_WIDTH = 120 };
   char name[VISIBLE_MAX], value[VISIBLE_MAX], shape[SHAPE_MAX];
   heed_text cut = {item->value.data, item->value.length < VALUE_WIDTH ? item->value.length : VALUE_WIDTH};
   while (cut.length > 0 && cut.length < item->value.length && ((unsigned char)item->value.data[cut.length] & 0xc0) == 0x80) cut.length--;

@@ -1,8 +1,12 @@
 /* list.h: every command, in the order of `heed --help`. COMMAND(show) expands to a declaration of command_show and to its place in commands[] (main.c). */
+COMMAND(show)
+COMMAND(generate)
+COMMAND(logits)
 COMMAND(tokenize)
 COMMAND(inspect)
 COMMAND(attend)
 COMMAND(bench_attention)
+COMMAND(bench_generate)
 COMMAND(info)
 COMMAND(help)
 COMMAND(completion)

@@ -42,5 +42,10 @@ if(BUILD_TESTING)
   add_test(NAME page COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/page.py $<TARGET_FILE:page_sample>)
   set_tests_properties(page PROPERTIES TIMEOUT 300)
 
+  # The program from outside: commands, output, exit codes.
+  add_test(NAME cli COMMAND ${CMAKE_SOURCE_DIR}/tests/cli.py)
+  set_tests_properties(cli PROPERTIES TIMEOUT 300 LABELS cli
+                       ENVIRONMENT "HEED=$<TARGET_FILE:heed>;HEED_TEST_DATA=${CMAKE_SOURCE_DIR}/tests/data")
+
   include(tests/promises.cmake)
 endif()

@@ -1,0 +1,25 @@
+/* model.h: a loaded model and what it can read: what show, generate, logits and bench have in common. */
+#ifndef CLI_MODEL_H
+#define CLI_MODEL_H
+
+#include "prompt.h"
+
+#include "heed/model.h"
+
+typedef struct loaded {
+  heed_context *context;
+  heed_model *model;
+  const heed_tokenizer *tokenizer; /* the model's; NULL where it has none */
+  heed_model_info info;
+  double seconds; /* that loading took */
+} loaded;
+
+int model_open(const common_values *common, const char *path, loaded *out);
+void model_close(loaded *m);
+
+/* Refuses a prompt that is empty or has more tokens than the model's context. */
+int prompt_check(const loaded *m, const prompt *p);
+/* A prompt without tokens becomes the tokenizer's begin token, where it has one. */
+int prompt_begin(const loaded *m, prompt *p);
+
+#endif

@@ -1,0 +1,153 @@
+/* record.c: runs a prompt under a heed_watch and keeps the weights it is shown.
+ *
+ * A long prompt runs in chunks, so a layer is shown several times, each time for a range of queries that sees the keys up to its own end; the rows find their
+ * place by their first position. */
+#define _GNU_SOURCE
+#include "record.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The place of a number in an ascending list that holds it. */
+static int64_t place_of(int64_t number, const int64_t *list, int64_t count) {
+  int64_t at = 0;
+  while (at + 1 < count && list[at] != number) at++;
+  return at;
+}
+
+static heed_status on_layer(void *user, const heed_layer_record *seen) {
+  recording *r = user;
+  heed_record *record = &r->record;
+  int64_t layer = place_of(seen->layer, r->layers, record->layers);
+  r->windows[layer] = seen->window;
+  record->causal = seen->causal;
+  for (int64_t head = 0; head < seen->n_heads; head++) {
+    for (int64_t i = 0; i < seen->queries; i++) {
+      float *row = r->weights + ((layer * record->heads + head) * record->queries + seen->first + i) * record->keys;
+      memcpy(row, seen->weights + (head * seen->queries + i) * seen->keys, (size_t)seen->keys * sizeof *row);
+    }
+  }
+  return interrupted() ? HEED_E_CANCELLED : HEED_OK;
+}
+
+static int allocate_weights(const loaded *m, recording *r) {
+  heed_record *record = &r->record;
+  double bytes = (double)record->layers * (double)record->heads * (double)record->queries * (double)record->keys * sizeof(float);
+  double allowed = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / 2;
+  if (bytes > allowed)
+    return error_of(
+        EXIT_NO_MEMORY,
+        "%s: weights too large (%lld layers × %lld heads × %lld² is %.1f GB, allowed %.1f GB; choose fewer with --layers and --heads)",
+        m->info.path, (long long)record->layers, (long long)record->heads, (long long)record->queries, bytes / 1e9, allowed / 1e9);
+  r->weights = allocate("attention weights", (int64_t)(bytes / sizeof(float)), sizeof(float));
+  record->weights = r->weights;
+  return EXIT_OK;
+}
+
+static void label_tokens(const loaded *m, const prompt *p, recording *r) {
+  r->tokens = allocate("tokens", p->count, sizeof *r->tokens);
+  r->numbers = allocate("tokens", p->count, sizeof *r->numbers);
+  for (int64_t i = 0; i < p->count; i++) r->tokens[i] = token_text(m->tokenizer, p->ids[i], r->numbers[i]);
+  r->record.query_tokens = r->record.key_tokens = r->tokens;
+}
+
+int record_run(const loaded *m, const prompt *p, const char *layers, const char *heads, recording *r) {
+  const heed_model_info *info = &m->info;
+  heed_session *session = NULL;
+  heed_session_options options = {.size = sizeof options};
+  int code;
+  *r = (recording){0};
+  heed_record *record = &r->record;
+  TRY(parse_selection("--layers", "layer", layers ? layers : "all", info->layers, &r->layers, &record->layers));
+  TRY(parse_selection("--heads", "head", heads ? heads : "all", info->heads, &r->heads, &record->heads));
+  record->size = sizeof *record;
+  record->model = (heed_text){info->name, strlen(info->name)};
+  record->family = (heed_text){info->family, strlen(info->family)};
+  record->file = (heed_text){info->path, strlen(info->path)};
+  record->model_layers = info->layers;
+  record->model_heads = info->heads;
+  record->model_kv_heads = info->kv_heads;
+  record->layer_index = r->layers;
+  record->head_index = r->heads;
+  record->queries = record->keys = p->count;
+  record->window = r->windows = allocate("windows", record->layers, sizeof *r->windows);
+  TRY(allocate_weights(m, r));
+  label_tokens(m, p, r);
+  heed_watch watch = {.size = sizeof watch,
+                      .n_layers = record->layers,
+                      .n_heads = record->heads,
+                      .layers = r->layers,
+                      .heads = r->heads,
+                      .record = on_layer,
+                      .user = r};
+  TRY(check(m->context, heed_session_new(m->context, m->model, &options, &session)));
+  double begin = seconds_now();
+  TRY(check(m->context, heed_session_run(session, p->ids, p->count, NULL, 0, &watch)));
+  record->seconds = seconds_now() - begin;
+done:
+  heed_session_free(session);
+  return code;
+}
+
+void record_free(recording *r) {
+  free(r->layers);
+  free(r->heads);
+  free(r->windows);
+  free(r->tokens);
+  free(r->numbers);
+  free(r->weights);
+}
+
+/* ---- hash ---------------------------------------------------------------------------------------------------------------- */
+
+/* FNV-1a, 64 bits: http://www.isthe.com/chongo/tech/comp/fnv */
+static const uint64_t FNV_BASIS = 0xcbf29ce484222325, FNV_PRIME = 0x100000001b3;
+
+static int hash_file(const char *path, uint64_t *hash) {
+  unsigned char buffer[1 << 16];
+  FILE *stream = fopen(path, "rb");
+  if (!stream) return error_of(EXIT_BAD_FILE, "%s: %s", path, strerror(errno));
+  uint64_t h = *hash;
+  for (size_t got; (got = fread(buffer, 1, sizeof buffer, stream)) > 0 && !interrupted();)
+    for (size_t i = 0; i < got; i++) h = (h ^ buffer[i]) * FNV_PRIME;
+  *hash = h;
+  int code = ferror(stream) ? error_of(EXIT_BAD_FILE, "%s: %s", path, strerror(errno)) : interrupted() ? EXIT_INTERRUPTED : EXIT_OK;
+  fclose(stream);
+  return code;
+}
+
+static int is_model_part(const struct dirent *entry) {
+  const char *suffix = path_suffix(entry->d_name);
+  return strcmp(suffix, ".json") == 0 || strcmp(suffix, ".safetensors") == 0;
+}
+
+static int by_bytes(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
+
+static int hash_directory(const char *path, uint64_t *hash) {
+  struct dirent **entries;
+  int code = EXIT_OK, count = scandir(path, &entries, is_model_part, by_bytes);
+  if (count < 0) return error_of(EXIT_BAD_FILE, "%s: %s", path, strerror(errno));
+  for (int i = 0; i < count; i++) {
+    size_t size = strlen(path) + strlen(entries[i]->d_name) + 2;
+    char *name = allocate("a file name", (int64_t)size, 1);
+    snprintf(name, size, "%s/%s", path, entries[i]->d_name);
+    if (code == EXIT_OK) code = hash_file(name, hash);
+    free(name);
+    free(entries[i]);
+  }
+  free(entries);
+  return code;
+}
+
+int hash_model(const char *path, char hash[HASH_MAX]) {
+  struct stat info;
+  uint64_t h = FNV_BASIS;
+  bool is_directory = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+  int code = is_directory ? hash_directory(path, &h) : hash_file(path, &h);
+  snprintf(hash, HASH_MAX, "fnv1a64:%016llx", (unsigned long long)h);
+  return code;
+}

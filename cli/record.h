@@ -1,0 +1,27 @@
+/* record.h: what show draws: the attention weights of chosen layers and heads while a model reads a prompt. */
+#ifndef CLI_RECORD_H
+#define CLI_RECORD_H
+
+#include "model.h"
+
+typedef struct recording {
+  heed_record record;
+  int64_t *layers, *heads; /* the model's numbers of what was chosen */
+  int64_t *windows;        /* [layers] */
+  int64_t taken;           /* layers seen in the current run */
+  heed_text *tokens;
+  char (*numbers)[ID_TEXT_MAX]; /* the tokens' text where there is no tokenizer */
+  float *weights;
+} recording;
+
+/* Runs the prompt and records the chosen layers and heads (lists of the options --layers and --heads; NULL: all). Weights that do not fit into half of
+ * the machine's memory are EXIT_NO_MEMORY, with the advice to choose fewer. Free the recording also after a failure. */
+int record_run(const loaded *m, const prompt *p, const char *layers, const char *heads, recording *out);
+void record_free(recording *r);
+
+/* Hash of a model's bytes, "fnv1a64:…": of the file, or of all .json and .safetensors files of a directory in the order of their names. It tells whether two
+ * pictures came from the same weights; it is not meant to resist forgery. */
+enum { HASH_MAX = 32 };
+int hash_model(const char *path, char hash[HASH_MAX]);
+
+#endif

@@ -1,0 +1,756 @@
+#!/usr/bin/env python3
+"""cli.py: the program as people and scripts use it: command, output, exit code.
+
+HEED names the program and HEED_TEST_DATA the fixtures; tests/tests.cmake sets both. Python's standard library only. A class is a command or a promise
+that all commands keep; every refusal must be one line on standard error, with nothing on standard output."""
+
+import array
+import fcntl
+import json
+import math
+import os
+import pty
+import re
+import resource
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+import unittest
+
+HEED = os.environ["HEED"]
+DATA = os.environ["HEED_TEST_DATA"]
+STORIES = f"{DATA}/models/stories260k/stories260k-f32.gguf"
+STORIES_HF = f"{DATA}/models/stories260k-hf"
+STORIES_Q8 = f"{DATA}/models/stories260k/stories260k-q8_0.gguf"
+SORT = f"{DATA}/models/gpt-nano-sort"
+LAYERS = f"{DATA}/expected/layers"
+
+OK, FAILED, USAGE, BAD_FILE, UNSUPPORTED, NO_MEMORY, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+COMMANDS = "show generate logits tokenize inspect attend bench info help completion".split()
+COMPLETE = [c for c in COMMANDS if c != "bench"] + ["bench attention", "bench generate"]
+ESCAPE = "\x1b"
+
+
+def environment(**changes):
+    """This process's environment without what steers colours and width."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLORTERM", "COLUMNS", "COLORFGBG", "TERM")}
+    return {**kept, **changes}
+
+
+def heed(*arguments, stdin=b"", env=None, stdout=subprocess.PIPE, seconds=120):
+    return subprocess.run([HEED, *arguments], input=stdin, stdout=stdout, stderr=subprocess.PIPE, env=env or environment(), timeout=seconds)
+
+
+class Case(unittest.TestCase):
+    maxDiff = 2000
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name, content=None):
+        path = os.path.join(self.folder, name)
+        if content is not None:
+            with open(path, "wb") as stream:
+                stream.write(content)
+        return path
+
+    def prints(self, *arguments, **options):
+        """The standard output of a call that succeeds and says nothing else."""
+        done = heed(*arguments, **options)
+        self.assertEqual((done.returncode, done.stderr.decode()), (OK, ""), arguments)
+        return done.stdout.decode()
+
+    def refuses(self, code, fragments, *arguments, **options):
+        """The call fails with this code and one line that holds every fragment."""
+        done = heed(*arguments, **options)
+        error = done.stderr.decode(errors="backslashreplace")
+        self.assertEqual(done.returncode, code, f"{arguments}: {error}")
+        self.assertEqual(done.stdout, b"", arguments)
+        self.assertRegex(error, r"\Aheed: [^\n]+\n\Z", arguments)
+        for fragment in [fragments] if isinstance(fragments, str) else fragments:
+            self.assertIn(fragment, error, arguments)
+        return error
+
+
+# ---- arrays ----------------------------------------------------------------------------------------------------------------
+
+
+def npy_bytes(values, shape, code="f", descr="<f4"):
+    header = repr({"descr": descr, "fortran_order": False, "shape": tuple(shape)}).encode()
+    header += b" " * (63 - (10 + len(header)) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + array.array(code, values).tobytes()
+
+
+def read_npy(data):
+    """(shape, values) of a .npy of f32 or f64."""
+    assert data[:6] == b"\x93NUMPY", data[:16]
+    length = struct.unpack("<H", data[8:10])[0]
+    header = data[10 : 10 + length].decode()
+    shape = tuple(int(d) for d in re.findall(r"\d+", re.search(r"'shape': \(([^)]*)\)", header).group(1)))
+    values = array.array({"<f4": "f", "<f8": "d"}[re.search(r"'descr': '([^']*)'", header).group(1)])
+    values.frombytes(data[10 + length :])
+    assert len(values) == math.prod(shape), (shape, len(values))
+    return shape, values
+
+
+def read_file(path):
+    with open(path, "rb") as stream:
+        return stream.read()
+
+
+def read_tensor(path, name):
+    """(shape, values, metadata) of an f64 tensor in a safetensors file."""
+    data = read_file(path)
+    length = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8 : 8 + length])
+    begin, end = header[name]["data_offsets"]
+    values = array.array("d")
+    values.frombytes(data[8 + length + begin : 8 + length + end])
+    return tuple(header[name]["shape"]), values, header
+
+
+def distance(a, b):
+    """The largest difference; equal infinities do not differ."""
+    return max((0 if x == y else abs(x - y) for x, y in zip(a, b)), default=0)
+
+
+# ---- what all commands keep -------------------------------------------------------------------------------------------------
+
+
+class Words(Case):
+    """Options, suggestions, help."""
+
+    def test_no_command(self):
+        self.refuses(USAGE, "no command")
+
+    def test_version(self):
+        self.assertRegex(self.prints("--version"), r"\Aheed \d+\.\d+\.\d+\n\Z")
+
+    def test_help_of_all(self):
+        text = self.prints("--help")
+        self.assertEqual(text, self.prints("-h"))
+        self.assertEqual(text, self.prints("help"))
+        for command in COMMANDS:
+            self.assertRegex(text, rf"\n  {command}")
+
+    def test_help_of_each(self):
+        for command in COMPLETE:
+            with self.subTest(command):
+                text = self.prints(*command.split(), "--help")
+                self.assertTrue(text.startswith(f"usage: heed {command}"), text[:60])
+                self.assertEqual(text, self.prints("help", *command.split()))
+                self.assertIn("\nexamples\n  heed ", "\n" + text.replace("  source <(heed", "  heed"))
+                for line in text.split("\nexamples\n")[0].splitlines():
+                    self.assertLessEqual(len(line), 88, line)
+                for name in re.findall(r"--([a-z-]+)", text.split("\nexamples\n")[0]):
+                    self.assertNotEqual(name, "")
+
+    def test_help_of_group(self):
+        text = self.prints("help", "bench")
+        self.assertIn("usage: heed bench attention", text)
+        self.assertIn("usage: heed bench generate", text)
+
+    def test_misspelt_command(self):
+        for typed, meant in {"shwo": "show", "generat": "generate", "tokenise": "tokenize", "gen": "generate", "benhc": "bench"}.items():
+            self.refuses(USAGE, [typed, f"did you mean {meant}?"], typed)
+        self.refuses(USAGE, ["attenton", "did you mean bench attention?"], "bench", "attenton")
+        self.assertNotIn("did you mean", self.refuses(USAGE, "heed --help", "xyzzy"))
+        self.refuses(USAGE, "heed help bench", "bench")
+        self.refuses(USAGE, "unknown command", "help", "xyzzy")
+
+    def test_misspelt_option(self):
+        self.refuses(USAGE, ["--layer:", "did you mean --layers?"], "show", STORIES, "x", "--layer", "0")
+        self.refuses(USAGE, ["--tpo:", "did you mean --top?"], "logits", STORIES, "x", "--tpo=3")
+        self.refuses(USAGE, ["--thread:", "did you mean --threads?"], "info", "--thread=2")
+        self.assertNotIn("did you mean", self.refuses(USAGE, "--xyzzy: unknown option", "info", "--xyzzy"))
+        self.refuses(USAGE, "-x: unknown option", "info", "-x")
+
+    def test_bad_values(self):
+        self.refuses(USAGE, ["--n: ", "12x", "allowed"], "generate", STORIES, "--n", "12x")
+        self.refuses(USAGE, ["--n: ", "-5"], "generate", STORIES, "-n", "-5")
+        self.refuses(USAGE, ["--threads: ", "-1", "allowed 1 to"], "info", "--threads", "-1")
+        self.refuses(USAGE, ["--threads: ", "99999999999999999999"], "info", "--threads=99999999999999999999")
+        self.refuses(USAGE, ["--temp: ", "warm"], "generate", STORIES, "--temp", "warm")
+        self.refuses(USAGE, ["--temp: ", "nan"], "generate", STORIES, "--temp", "nan")
+        self.refuses(USAGE, ["--top-p: ", "1.5", "0 to 1"], "generate", STORIES, "--top-p", "1.5")
+        self.refuses(USAGE, ["--level: ", "sse9", "avx2"], "info", "--level", "sse9")
+        self.refuses(USAGE, ["--color: ", "sometimes", "auto|always|never"], "info", "--color=sometimes")
+        self.refuses(USAGE, ["SHELL", "ksh", "bash|zsh|fish"], "completion", "ksh")
+        self.refuses(USAGE, ["--n: ", "allowed"], "bench", "attention", "--n", "512,,3")
+        self.refuses(USAGE, ["--quiet: takes no value"], "info", "--quiet=3")
+        self.refuses(USAGE, ["--threads: needs a value"], "info", "--threads")
+
+    def test_missing_and_surplus_arguments(self):
+        for command, name in {"show": "MODEL", "generate": "MODEL", "logits": "MODEL", "tokenize": "MODEL", "inspect": "FILE", "attend": "--q"}.items():
+            self.refuses(USAGE, [f"{command}: {name} is missing", "--help"], command)
+        self.refuses(USAGE, ["TEXT is missing"], "show", STORIES)
+        self.refuses(USAGE, ["one argument too many", "cat", "quotes"], "show", STORIES, "The", "cat", "sat")
+
+    def test_forms_of_options(self):
+        expected = self.prints("tokenize", STORIES, "Once", "--json")
+        for arguments in (["--json", STORIES, "Once"], [STORIES, "--json", "Once"], ["--json", "--", STORIES, "Once"], ["--color=never", STORIES, "--json", "Once"]):
+            self.assertEqual(self.prints("tokenize", *arguments), expected)
+        self.assertEqual(json.loads(self.prints("info", "--json", "--threads", "1"))["threads"], 1)
+        self.assertEqual(json.loads(self.prints("info", "--json", "--threads=1"))["threads"], 1)
+
+    def test_text_after_double_dash(self):
+        self.assertIn("json", self.prints("tokenize", STORIES, "--plain", "--decode", json_ids(self.prints("tokenize", STORIES, "--json", "--", "--json"))))
+
+
+def json_ids(text):
+    return ",".join(str(i) for i in json.loads(text)["ids"])
+
+
+class Streams(Case):
+    """Standard output that fails, ends early, is closed."""
+
+    def test_full_disk(self):
+        for arguments in (["--help"], ["info"], ["info", "--json"], ["inspect", STORIES], ["tokenize", STORIES, "Once"], ["help", "--man"], ["completion", "bash"]):
+            with open("/dev/full", "wb") as full:
+                done = heed(*arguments, stdout=full)
+            self.assertEqual(done.returncode, FAILED, arguments)
+            self.assertEqual(done.stderr.decode(), "heed: standard output: No space left on device\n", arguments)
+
+    def test_closed_output(self):
+        done = subprocess.run(["sh", "-c", f"'{HEED}' info >&-"], stderr=subprocess.PIPE)
+        self.assertEqual(done.returncode, FAILED)
+        self.assertIn(b"standard output", done.stderr)
+
+    def test_reader_that_leaves(self):
+        for command in (f"'{HEED}' help --man", f"'{HEED}' inspect '{STORIES}'"):
+            done = subprocess.run(["sh", "-c", f"{command} | head -n 1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            self.assertEqual((done.returncode, done.stderr), (0, b""))
+            self.assertEqual(done.stdout.count(b"\n"), 1)
+
+    def test_interrupt_while_reading(self):
+        child = subprocess.Popen([HEED, "tokenize", STORIES, "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        time.sleep(0.3)
+        child.send_signal(signal.SIGINT)
+        self.assertEqual(child.wait(20), INTERRUPTED)
+        for stream in (child.stdin, child.stdout, child.stderr):
+            stream.close()
+
+
+class Memory(Case):
+    def test_too_little(self):
+        limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29))
+        done = subprocess.run([HEED, "bench", "attention", "--n", "1000000", "--json"], preexec_fn=limit, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertEqual((done.returncode, done.stdout), (NO_MEMORY, b""))
+        self.assertRegex(done.stderr.decode(), r"\Aheed: out of memory [^\n]*\n\Z")
+
+
+class Files(Case):
+    """Files that are not there, or not what they should be, for every command that reads one."""
+
+    def readers(self, path):
+        return (["show", path, "x"], ["generate", path, "-p", "x"], ["logits", path, "x"], ["tokenize", path, "x"], ["inspect", path], ["bench", "generate", path],
+                ["attend", "--q", path, "--k", path, "--v", path, "-o", self.path("out.npy")])
+
+    def test_missing(self):
+        path = self.path("nothing.gguf")
+        for arguments in self.readers(path):
+            self.refuses(BAD_FILE, [path, "No such file"], *arguments)
+
+    def test_empty_file(self):
+        for name in ("empty.gguf", "empty.safetensors", "empty.npy"):
+            path = self.path(name, b"")
+            for arguments in self.readers(path):
+                self.refuses(BAD_FILE, path, *arguments)
+
+    def test_folder(self):
+        for arguments in self.readers(self.folder):
+            self.refuses(BAD_FILE, self.folder, *arguments)
+
+    def test_garbage(self):
+        path = self.path("garbage.gguf", bytes(range(256)) * 16)
+        for arguments in self.readers(path):
+            self.refuses(BAD_FILE, path, *arguments)
+
+    def test_truncated(self):
+        path = self.path("short.gguf", read_file(STORIES)[:-2])
+        for arguments in self.readers(path)[:3]:
+            self.refuses(BAD_FILE, path, *arguments)
+
+    def test_unwritable_output(self):
+        q = self.path("q.npy", npy_bytes([1, 2], [1, 2]))
+        for path in (self.path("no/such/folder/out.npy"), self.folder, "/dev/full"):
+            self.refuses(FAILED, path, "attend", "--q", q, "--k", q, "--v", q, "-o", path)
+
+
+# ---- commands that need no model --------------------------------------------------------------------------------------------
+
+
+class Info(Case):
+    def test_json(self):
+        info = json.loads(self.prints("info", "--json"))
+        self.assertIn(info["level"], info["levels"])
+        self.assertIn("scalar", info["levels"])
+        self.assertGreater(info["threads"], 0)
+        self.assertNotIn("peak_gflops", info)
+
+    def test_measure(self):
+        info = json.loads(self.prints("info", "--json", "--measure"))
+        self.assertGreater(info["peak_gflops"], 0)
+        self.assertGreater(info["read_gbs"], 0)
+
+    def test_level(self):
+        self.assertEqual(json.loads(self.prints("info", "--json", "--level", "scalar"))["level"], "scalar")
+        lacking = {"avx2", "avx512"} - set(json.loads(self.prints("info", "--json"))["levels"])
+        for level in lacking:
+            self.refuses(UNSUPPORTED, level, "info", "--level", level)
+
+
+class Pages(Case):
+    """The manual page and completions."""
+
+    def test_manual_names_every_option(self):
+        text = self.prints("help", "--man").replace("\\-", "-")
+        self.assertTrue(text.startswith(".TH HEED 1"))
+        for command in COMPLETE:
+            self.assertIn(f".SS heed {command}", text)
+            for name in re.findall(r"(?m)^ .{5}--([a-z-]+)", self.prints(*command.split(), "--help")):
+                self.assertIn(f"--{name}", text)
+
+    def complete(self, *words):
+        """What bash would offer for the last word."""
+        script = self.prints("completion", "bash") + f"""
+COMP_WORDS=({' '.join("'%s'" % w for w in words)})
+COMP_CWORD={len(words) - 1}
+_heed
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+        done = subprocess.run(["bash", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=True)
+        self.assertEqual(done.stderr, b"")
+        return done.stdout.decode().split()
+
+    def test_bash(self):
+        self.assertEqual(self.complete("heed", "ge"), ["generate"])
+        self.assertEqual(self.complete("heed", "bench", "a"), ["attention"])
+        self.assertEqual(self.complete("heed", "info", "--mea"), ["--measure"])
+        self.assertEqual(self.complete("heed", "bench", "attention", "--head-"), ["--head-dim"])
+        self.assertEqual(self.complete("heed", "info", "--color", "a"), ["auto", "always"])
+        self.assertEqual(self.complete("heed", "completion", "z"), ["zsh"])
+
+    def test_other_shells(self):
+        for shell in ("zsh", "fish"):
+            text = self.prints("completion", shell)
+            for command in COMMANDS:
+                self.assertIn(command, text)
+            self.assertIn("head-dim", text)
+
+
+class Tokenize(Case):
+    TEXT = "Once upon a time, Lily found a ball."
+
+    def test_there_and_back(self):
+        ids = self.prints("tokenize", STORIES, "--ids", "--plain", self.TEXT).strip()
+        self.assertEqual(self.prints("tokenize", STORIES, "--decode", ids), self.TEXT + "\n")
+
+    def test_json(self):
+        found = json.loads(self.prints("tokenize", STORIES, "--json", self.TEXT))
+        self.assertEqual(found["tokens"][:3], ["<s>", " Once", " upon"])
+        self.assertEqual(",".join(map(str, found["ids"])), self.prints("tokenize", STORIES, "--ids", self.TEXT).strip())
+        self.assertEqual(found["ids"], json.loads(self.prints("tokenize", STORIES_HF, "--json", self.TEXT))["ids"])
+
+    def test_table(self):
+        lines = self.prints("tokenize", STORIES, "Once\n").splitlines()
+        self.assertEqual(lines[1].split(), ["1", "403", "␠Once"])
+        self.assertIn("⏎", lines[2])
+
+    def test_standard_input(self):
+        self.assertEqual(self.prints("tokenize", STORIES, "-", "--ids", stdin=self.TEXT.encode()), self.prints("tokenize", STORIES, "--ids", self.TEXT))
+
+    def test_not_utf8(self):
+        self.refuses(BAD_FILE, ["UTF-8", "byte 1"], "tokenize", STORIES, "-", stdin=b"a\xffb")
+        self.refuses(BAD_FILE, ["UTF-8", "byte 1"], "tokenize", STORIES, b"a\xffb")
+
+    def test_bad_ids(self):
+        self.refuses(USAGE, ["--decode: no token 512", "0 to 511"], "tokenize", STORIES, "--decode", "1,512")
+        self.refuses(USAGE, ["--decode", "list of token ids"], "tokenize", STORIES, "--decode", "1,x")
+        self.refuses(USAGE, ["--decode", "together"], "tokenize", STORIES, "text", "--decode", "1")
+
+
+class Inspect(Case):
+    def test_model(self):
+        for path, kind in ((STORIES, "GGUF 3"), (STORIES_HF, "Hugging Face directory")):
+            found = json.loads(self.prints("inspect", path, "--json"))
+            self.assertEqual(found["format"], kind)
+            self.assertEqual(len(found["tensors"]), 47)
+            self.assertEqual(sum(t["bytes"] for t in found["tensors"]), 1040128)
+        self.assertIn("llama.block_count", self.prints("inspect", STORIES))
+
+    def test_array(self):
+        path = self.path("x.npy", npy_bytes(range(6), [2, 3]))
+        found = json.loads(self.prints("inspect", path, "--json"))
+        self.assertEqual([t["shape"] for t in found["tensors"]], [[2, 3]])
+
+
+class Attend(Case):
+    def fixture(self, name, *outputs, extra=()):
+        """Runs the description of a PyTorch fixture; returns the outputs' (shape, values) and the file."""
+        path = f"{LAYERS}/{name}.safetensors"
+        _, _, header = read_tensor(path, "q")
+        about = header["__metadata__"]
+        arguments = ["attend", "--scale", about["scale"], "--softcap", about["softcap"], *extra]
+        for key in ("q", "k", "v"):
+            arguments += [f"--{key}", f"{path}:{key}"]
+        for key, option in {"bias": "--bias", "mask": "--mask", "key_lengths": "--key-lengths"}.items():
+            if key in header:
+                arguments += [option, f"{path}:{key}"]
+        if about["causal"] != "None":
+            arguments += ["--causal", about["causal"].replace("_", "-")]
+        if about["window"] != "None":
+            arguments += ["--window", about["window"].strip("()").replace(" ", "")]
+        files = {key: self.path(f"{key}.npy") for key in outputs}
+        for key in outputs:
+            arguments += ["-o" if key == "out" else f"--{key}", files[key]]
+        self.prints(*arguments)
+        return {key: read_npy(read_file(files[key])) for key in outputs}, path
+
+    def test_against_pytorch(self):
+        names = sorted(n[: -len(".safetensors")] for n in os.listdir(LAYERS) if n.startswith("sdpa-"))
+        self.assertEqual(len(names), 11)
+        for name in names:
+            for extra, tolerance in (((), 2e-6), (("--reference",), 1e-12), (("--level", "scalar", "--threads", "1"), 2e-6)):
+                with self.subTest(name, extra=extra):
+                    found, path = self.fixture(name, "out", "weights", "lse", extra=extra)
+                    for key, (shape, values) in found.items():
+                        expected_shape, expected, _ = read_tensor(path, key)
+                        self.assertEqual(shape, expected_shape)
+                        self.assertLessEqual(distance(values, expected), tolerance, key)
+
+    def test_same_bits(self):
+        reference = self.fixture("sdpa-tile-edges", "out", "lse")[0]
+        levels = json.loads(self.prints("info", "--json"))["levels"]
+        for extra in [("--threads", n) for n in "1238"] + [("--level", level) for level in levels]:
+            self.assertEqual(self.fixture("sdpa-tile-edges", "out", "lse", extra=extra)[0], reference, extra)
+
+    def small(self, **shapes):
+        count = {key: math.prod(shape) for key, shape in shapes.items()}
+        return {key: self.path(f"{key}.npy", npy_bytes([math.sin(i + len(key)) for i in range(count[key])], shapes[key])) for key in shapes}
+
+    def test_standard_output(self):
+        f = self.small(q=[3, 4], k=[5, 4], v=[5, 2])
+        inputs = ["--q", f["q"], "--k", f["k"], "--v", f["v"]]
+        out = self.path("out.npy")
+        self.prints("attend", *inputs, "-o", out)
+        done = heed("attend", *inputs, "-o", "-")
+        self.assertEqual(done.stdout, read_file(out))
+        self.assertEqual(read_npy(done.stdout)[0], (3, 2))
+        with open("/dev/full", "wb") as full:
+            done = heed("attend", *inputs, "-o", "-", stdout=full)
+        self.assertEqual((done.returncode, done.stderr.decode()), (FAILED, "heed: standard output: No space left on device\n"))
+
+    def test_types(self):
+        f = self.small(q=[3, 4], k=[5, 4], v=[5, 2])
+        single = read_npy(heed("attend", "--q", f["q"], "--k", f["k"], "--v", f["v"], "-o", "-").stdout)[1]
+        for key in f:
+            shape, values = read_npy(read_file(f[key]))
+            self.path(f"{key}64.npy", npy_bytes(values, shape, "d", "<f8"))
+            self.path(f"{key}16.npy", npy_bytes([struct.unpack("<H", struct.pack("<e", x))[0] for x in values], shape, "H", "<f2"))
+        for bits, tolerance in ((64, 0), (16, 2e-3)):
+            given = [word for key in "qkv" for word in (f"--{key}", self.path(f"{key}{bits}.npy"))]
+            self.assertLessEqual(distance(read_npy(heed("attend", *given, "-o", "-").stdout)[1], single), tolerance)
+
+    def test_causal_offset(self):
+        f = self.small(q=[1, 4], k=[5, 4], v=[5, 2])
+        inputs = ["attend", "--q", f["q"], "--k", f["k"], "--v", f["v"], "-o", "-"]
+        self.assertEqual(heed(*inputs, "--causal", "4").stdout, heed(*inputs).stdout)
+        self.assertEqual(read_npy(heed(*inputs, "--causal", "-1").stdout)[1].tolist(), [0, 0])
+        self.assertEqual(heed(*inputs, "--causal", "2", "--window", "1,").stdout, heed(*inputs, "--align", "2", "--window", "1,0").stdout)
+
+    def test_refusals(self):
+        f = self.small(q=[2, 3, 4], k=[2, 5, 4], v=[2, 5, 6], thin=[2, 5, 3], flat=[4], many=[3, 5, 4], values=[3, 5, 6])
+        inputs = ["attend", "--q", f["q"], "--k", f["k"], "--v", f["v"], "-o", self.path("out.npy")]
+        self.refuses(USAGE, "nothing to write", *inputs[:-2])
+        self.refuses(USAGE, ["--causal", "sideways", "top-left"], *inputs, "--causal", "sideways")
+        self.refuses(USAGE, ["--align", "contradicts --causal"], *inputs, "--causal", "top-left", "--align", "bottom-right")
+        self.refuses(USAGE, ["--window", "L,R"], *inputs, "--window", "5")
+        self.refuses(USAGE, ["--window", "L,R"], *inputs, "--window", "5,-2")
+        self.refuses(FAILED, "align", *inputs, "--window", "1,1")
+        self.refuses(FAILED, "width 3", "attend", "--q", f["q"], "--k", f["thin"], "--v", f["v"], "-o", self.path("out.npy"))
+        self.refuses(FAILED, "ranks", "attend", "--q", f["flat"], "--k", f["k"], "--v", f["v"], "-o", self.path("out.npy"))
+        self.refuses(FAILED, "3", "attend", "--q", f["q"], "--k", f["many"], "--v", f["values"], "-o", self.path("out.npy"))
+        lengths = self.path("lengths.npy", npy_bytes([1, 2], [2], "q", "<i8"))
+        self.refuses(FAILED, [lengths, "allowed i64 or i32 [1]"], *inputs, "--key-lengths", lengths)
+        self.assertFalse(os.path.exists(self.path("out.npy")))
+
+
+class BenchAttention(Case):
+    def test_json(self):
+        text = self.prints("bench", "attention", "--n", "64,96", "--head-dim", "16", "--heads", "2", "--causal", "0,1", "--threads", "1", "--blocks", "1", "--json")
+        rows = [json.loads(line) for line in text.splitlines()]
+        self.assertEqual([(r["n"], r["causal"]) for r in rows], [(64, 0), (64, 1), (96, 0), (96, 1)])
+        for row in rows:
+            n = row["n"]
+            pairs = n * (n + 1) / 2 if row["causal"] else n * n
+            self.assertEqual((row["head_dim"], row["threads"]), (16, 1))
+            self.assertAlmostEqual(row["gflops"] * row["median_s"] * 1e9 / (4 * pairs * 16 * 2), 1, places=6)
+            self.assertAlmostEqual(row["of_peak"] * row["peak_gflops"] / row["gflops"], 1, places=6)
+            self.assertIn(row["level"], ("scalar", "avx2", "avx512"))
+
+    def test_interrupt(self):
+        child = subprocess.Popen([HEED, "bench", "attention", "--n", "256", "--blocks", "64"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        time.sleep(0.5)
+        child.send_signal(signal.SIGINT)
+        self.assertEqual(child.wait(20), INTERRUPTED)
+        self.assertEqual(child.stderr.read(), b"")
+        child.stdout.close()
+        child.stderr.close()
+
+
+# ---- commands that run a model ----------------------------------------------------------------------------------------------
+
+
+class Generate(Case):
+    EXPECTED = json.loads(read_file(f"{DATA}/models/stories260k/expected.json"))["greedy_200_tokens"]
+
+    def test_story(self):
+        for path in (STORIES, STORIES_HF):
+            self.assertEqual(self.prints("generate", path, "-n", "200", "--temp", "0"), self.EXPECTED + "\n")
+
+    def test_story_continued(self):
+        prompt = self.EXPECTED[: self.EXPECTED.index(" She")]
+        self.assertTrue(self.EXPECTED.startswith(prompt + self.prints("generate", STORIES, "-p", prompt, "-n", "20")[:-1]))
+        self.assertTrue(self.EXPECTED.startswith(prompt + self.prints("generate", STORIES, "-p", "-", "-n", "20", stdin=prompt.encode())[:-1]))
+
+    def test_quantised(self):
+        self.assertGreater(len(self.prints("generate", STORIES_Q8, "-n", "50")), 100)
+
+    def test_json(self):
+        found = json.loads(self.prints("generate", STORIES, "-n", "200", "--json"))
+        self.assertEqual(found["text"], self.EXPECTED)
+        self.assertEqual((found["prompt_ids"], len(found["ids"]), found["ended"]), ([1], 200, False))
+        again = json.loads(self.prints("generate", STORIES, "--ids", ",".join(map(str, [1, *found["ids"][:50]])), "-n", "10", "--json"))
+        self.assertEqual(again["ids"], found["ids"][50:60])
+
+    def test_seed(self):
+        sampled = [self.prints("generate", STORIES, "-n", "30", "--temp", "1", "--seed", seed) for seed in ("1", "1", "2")]
+        self.assertEqual(sampled[0], sampled[1])
+        self.assertNotEqual(sampled[0], sampled[2])
+        self.assertEqual(self.prints("generate", STORIES, "-n", "30", "--temp", "1", "--top-k", "1"), self.prints("generate", STORIES, "-n", "30"))
+
+    def test_without_tokenizer(self):
+        self.assertEqual(self.prints("generate", SORT, "--ids", "0,0,2,1,0,1", "-n", "5")[:2], "0,")
+        self.refuses(USAGE, ["no tokenizer", "--ids"], "generate", SORT, "-p", "2")
+        self.refuses(USAGE, ["empty", "no begin token"], "generate", SORT)
+        self.refuses(USAGE, ["--ids: no token 3", "0 to 2"], "generate", SORT, "--ids", "3")
+
+    def test_context(self):
+        done = heed("generate", STORIES, "-n", "600", "--ignore-end")
+        self.assertEqual(done.returncode, OK)
+        self.assertRegex(done.stderr.decode(), r"\Aheed: stops after 511 tokens[^\n]*512[^\n]*\n\Z")
+        self.assertEqual(heed("generate", STORIES, "-n", "600", "--ignore-end", "--quiet").stderr, b"")
+        self.refuses(USAGE, ["too long", "allowed 512"], "generate", STORIES, "-p", "a story " * 600)
+
+    def test_chat(self):
+        self.refuses(UNSUPPORTED, "template", "generate", STORIES, "--chat", "-p", "Hello")
+        self.refuses(USAGE, "needs a message", "generate", STORIES, "--chat")
+
+    def test_not_utf8(self):
+        self.refuses(BAD_FILE, "UTF-8", "generate", STORIES, "-p", b"\xc3\x28")
+
+    def test_interrupt(self):
+        child = subprocess.Popen([HEED, "generate", STORIES, "-n", "511", "--ignore-end", "--threads", "1", "--level", "scalar"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        first = child.stdout.read(4)
+        child.send_signal(signal.SIGINT)
+        rest = child.stdout.read()
+        self.assertEqual(child.wait(20), INTERRUPTED)
+        self.assertEqual(child.stderr.read(), b"")
+        self.assertTrue((first + rest).startswith(b"Once"))
+        self.assertTrue(rest.endswith(b"\n"))
+        child.stdout.close()
+        child.stderr.close()
+
+    def test_full_disk(self):
+        with open("/dev/full", "wb") as full:
+            done = heed("generate", STORIES, "-n", "20", stdout=full)
+        self.assertEqual((done.returncode, done.stderr.decode()), (FAILED, "heed: standard output: No space left on device\n"))
+
+    def test_reader_that_leaves(self):
+        done = subprocess.run(["sh", "-c", f"'{HEED}' generate '{STORIES}' -n 500 | head -c 4"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertEqual((done.stdout, done.stderr), (b"Once", b""))
+
+
+class Logits(Case):
+    def test_json(self):
+        found = json.loads(self.prints("logits", STORIES, "Once upon a", "--top", "3", "--json"))["positions"]
+        self.assertEqual([row["token"] for row in found], ["<s>", " Once", " upon", " a"])
+        self.assertEqual(found[3]["next"][0]["token"], " time")
+        for row in found:
+            p = [c["p"] for c in row["next"]]
+            self.assertEqual((len(p), p), (3, sorted(p, reverse=True)))
+
+    def test_array(self):
+        path = self.path("x.npy")
+        found = json.loads(self.prints("logits", STORIES, "--ids", "1,403,407", "--json", "-o", path))["positions"]
+        shape, values = read_npy(read_file(path))
+        self.assertEqual(shape, (3, 512))
+        for i, row in enumerate(found):
+            logits = values[512 * i : 512 * (i + 1)].tolist()
+            best = row["next"][0]
+            self.assertEqual(logits.index(max(logits)), best["id"])
+            self.assertAlmostEqual(math.exp(logits[best["id"]] - max(logits)) / sum(math.exp(x - max(logits)) for x in logits), best["p"], places=7)
+        done = heed("logits", STORIES, "--ids", "1,403,407", "-o", "-")
+        self.assertEqual(done.stdout, read_file(path))
+
+    def test_sorting(self):
+        digits = [2, 0, 1, 1, 2, 0]
+        given = digits + sorted(digits)[:-1]
+        found = json.loads(self.prints("logits", SORT, "--ids", ",".join(map(str, given)), "--json"))["positions"]
+        self.assertEqual([row["next"][0]["id"] for row in found[5:]], sorted(digits))
+
+    def test_table(self):
+        lines = self.prints("logits", STORIES, "Once upon", "--top", "2").splitlines()
+        self.assertEqual(len(lines), 3)
+        self.assertRegex(lines[2], r"\A +2  ␠upon +→  ␠a 0\.\d{3} ")
+
+    def test_refusals(self):
+        self.refuses(USAGE, "empty", "logits", STORIES, "--plain", "")
+        self.refuses(USAGE, "together", "logits", STORIES, "x", "--ids", "1")
+        self.refuses(USAGE, ["too long", "allowed 512"], "logits", STORIES, "a story " * 600)
+
+
+class Show(Case):
+    TEXT = "Once upon a time, Lily had a red ball. She gave it to her friend Tom."
+
+    def test_plain(self):
+        for arguments in ([], ["--color", "never"]):
+            text = self.prints("show", STORIES, self.TEXT, "--token", "it", *arguments)
+            self.assertNotIn(ESCAPE, text)
+            self.assertIn("llama · 5 layers × 8 heads (4 key/value)", text.splitlines()[0])
+            self.assertIn("it →", text)
+            for line in text.splitlines():
+                self.assertLessEqual(len(line), 80, line)
+
+    def test_color(self):
+        colored = self.prints("show", STORIES, self.TEXT, "--color", "always")
+        self.assertIn(ESCAPE + "[48;5;", colored)
+        self.assertIn(ESCAPE + "[48;2;", self.prints("show", STORIES, self.TEXT, "--color", "always", env=environment(COLORTERM="truecolor")))
+
+    def on_terminal(self, *arguments, width=100, **changes):
+        """What a terminal of this width receives."""
+        parent, child = pty.openpty()
+        fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+        process = subprocess.Popen([HEED, *arguments], stdin=subprocess.DEVNULL, stdout=child, stderr=subprocess.DEVNULL, env=environment(TERM="xterm-256color", **changes))
+        os.close(child)
+        received = b""
+        while select.select([parent], [], [], 30)[0]:
+            try:
+                piece = os.read(parent, 65536)
+            except OSError:  # the other end is closed
+                break
+            received += piece
+        os.close(parent)
+        self.assertEqual(process.wait(30), OK, received)
+        return received.decode()
+
+    def test_terminal(self):
+        self.assertIn(ESCAPE + "[48;5;", self.on_terminal("show", STORIES, self.TEXT))
+        self.assertNotIn(ESCAPE, self.on_terminal("show", STORIES, self.TEXT, NO_COLOR="1"))
+        self.assertNotIn(ESCAPE, self.on_terminal("show", STORIES, self.TEXT, "--color", "never"))
+        for width in (40, 132):
+            for line in self.on_terminal("show", STORIES, self.TEXT, NO_COLOR="1", width=width).splitlines():
+                self.assertLessEqual(len(line), width, line)
+
+    def test_files(self):
+        names = {"html": b"<!doctype html", "png": b"\x89PNG", "svg": b"<", "json": b"{", "csv": b"", "npy": b"\x93NUMPY"}
+        paths = {suffix: self.path(f"x.{suffix}") for suffix in names}
+        outputs = [word for path in paths.values() for word in ("-o", path)]
+        self.assertEqual(self.prints("show", STORIES, self.TEXT, *outputs), "")
+        for suffix, begin in names.items():
+            content = read_file(paths[suffix])
+            self.assertGreater(len(content), 100)
+            self.assertTrue(content.lower().startswith(begin.lower()), (suffix, content[:40]))
+        self.assertEqual(sorted(os.listdir(self.folder)), sorted(f"x.{s}" for s in names))
+        page = read_file(paths["html"]).decode()
+        self.assertIn("fnv1a64:", page)
+        tokens = json.loads(self.prints("tokenize", STORIES, self.TEXT, "--json"))["ids"]
+        shape, weights = read_npy(read_file(paths["npy"]))
+        self.assertEqual(shape, (5, 8, len(tokens), len(tokens)))
+        for i in range(len(tokens)):
+            row = weights[i * len(tokens) : (i + 1) * len(tokens)].tolist()
+            self.assertAlmostEqual(sum(row), 1, places=5)
+            self.assertEqual(row[i + 1 :], [0] * (len(tokens) - i - 1))
+
+    def test_choice(self):
+        everything, some = self.path("all.npy"), self.path("some.npy")
+        self.prints("show", STORIES, self.TEXT, "-o", everything)
+        self.prints("show", STORIES, self.TEXT, "--layers", "0,2-3,-1", "--heads", "1,-2", "-o", some)
+        shape, whole = read_npy(read_file(everything))
+        size = shape[2] * shape[3]
+        expected = []
+        for layer in (0, 2, 3, 4):
+            for head in (1, 6):
+                expected += whole[(layer * 8 + head) * size : (layer * 8 + head + 1) * size].tolist()
+        self.assertEqual(read_npy(read_file(some)), ((4, 2, shape[2], shape[3]), array.array("f", expected)))
+
+    def test_standard_output(self):
+        found, again = (json.loads(self.prints("show", STORIES, self.TEXT, "--layers", "1", *how)) for how in (["--json"], ["-o", "-"]))
+        for key in ("seconds", "command"):
+            found.pop(key), again.pop(key)
+        self.assertEqual(found, again)
+        svg = self.prints("show", STORIES, self.TEXT, "-o", "-", "--format", "svg")
+        self.assertIn("<svg", svg)
+
+    def test_ids(self):
+        ids = self.prints("tokenize", STORIES, "--ids", self.TEXT).strip()
+        self.assertEqual(self.prints("show", STORIES, "--ids", ids), self.prints("show", STORIES, self.TEXT))
+        self.assertIn("gpt2 · 3 layers × 3 heads", self.prints("show", SORT, "--ids", "2,0,1"))
+        self.assertIn("1 token", self.prints("show", STORIES, "--ids", "5"))
+
+    def test_token(self):
+        by_text = self.prints("show", STORIES, self.TEXT, "--token", "it")
+        place = json.loads(self.prints("tokenize", STORIES, self.TEXT, "--json"))["tokens"].index(" it")
+        self.assertEqual(self.prints("show", STORIES, self.TEXT, "--token", str(place)), by_text)
+        self.refuses(USAGE, ["--token", "zebra", "position"], "show", STORIES, self.TEXT, "--token", "zebra")
+        self.refuses(USAGE, ["--token", "no position 999"], "show", STORIES, self.TEXT, "--token", "999")
+        self.assertIn("3 places", heed("show", STORIES, self.TEXT, "--token", "a").stderr.decode())
+
+    def test_refusals(self):
+        self.refuses(USAGE, ["--layers: no layer 5", "0 to 4"], "show", STORIES, "x", "--layers", "5")
+        self.refuses(USAGE, ["--layers: no layer -6"], "show", STORIES, "x", "--layers", "-6")
+        self.refuses(USAGE, ["--heads: no head 8", "0 to 7"], "show", STORIES, "x", "--heads", "0-8")
+        self.refuses(USAGE, ["--layers", "backwards"], "show", STORIES, "x", "--layers", "3-1")
+        self.refuses(USAGE, ["--layers", "list of numbers"], "show", STORIES, "x", "--layers", "first")
+        self.refuses(USAGE, ["x.gif", ".html .png .svg"], "show", STORIES, "x", "-o", "x.gif")
+        self.refuses(USAGE, "empty", "show", STORIES, "")
+        self.refuses(USAGE, ["too long", "allowed 512"], "show", STORIES, "a story " * 600)
+        self.refuses(BAD_FILE, "UTF-8", "show", STORIES, b"\xff")
+        for path in (self.path("no/such/x.html"), "/dev/full"):
+            if path != "/dev/full":
+                self.refuses(FAILED, path, "show", STORIES, "x", "-o", path)
+
+    def test_full_disk(self):
+        for extra in ([], ["--json"], ["-o", "-", "--format", "npy"]):
+            with open("/dev/full", "wb") as full:
+                done = heed("show", STORIES, self.TEXT, *extra, stdout=full)
+            self.assertEqual((done.returncode, done.stderr.decode()), (FAILED, "heed: standard output: No space left on device\n"))
+
+    def test_unknown_architecture(self):
+        config = json.loads(read_file(f"{STORIES_HF}/config.json"))
+        config["architectures"], config["model_type"] = ["MambaForCausalLM"], "mamba"
+        self.path("config.json", json.dumps(config).encode())
+        for name in ("model.safetensors", "tokenizer.json"):
+            os.symlink(f"{STORIES_HF}/{name}", self.path(name))
+        self.refuses(UNSUPPORTED, ["mamba", "llama", "gpt2"], "show", self.folder, "x")
+
+
+class BenchGenerate(Case):
+    def test_json(self):
+        found = json.loads(self.prints("bench", "generate", STORIES, "-p", "32", "-n", "4", "--blocks", "1", "--json"))
+        for key in ("load_s", "prefill_tps", "decode_tps", "peak_gflops", "read_gbs", "of_peak", "of_bandwidth"):
+            self.assertGreater(found[key], 0, key)
+        self.assertEqual((found["prompt"], found["n"]), (32, 4))
+        self.refuses(USAGE, ["--prompt", "512"], "bench", "generate", STORIES, "-p", "511", "-n", "2")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
