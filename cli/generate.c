@@ -71,24 +71,32 @@ static void print_json(const loaded *m, const values *v, const prompt *p, const 
   json_close(&j);
 }
 
-static int read_prompt(const loaded *m, const values *v, prompt *p) {
-  int code;
-  if (!v->chat) {
-    TRY(prompt_read(m->context, v->model, m->tokenizer, m->info.vocabulary, &v->prompt, p));
-    TRY(prompt_begin(m, p));
-    return prompt_check(m, p);
-  }
+/* --chat: the prompt as one message in the model's own form. */
+static int read_message(const loaded *m, const values *v, prompt *p) {
   const char *form = "";
   heed_text text = {0};
+  int code;
   if (!v->prompt.text) return usage_error("--chat: needs a message (give it with -p)");
   if (v->prompt.ids) return usage_error("--chat: takes a message with -p, not --ids");
   TRY(read_text(v->prompt.text, &text));
   TRY(check(m->context, heed_chat_encode(m->context, m->model, text, &form, &p->ids, &p->count)));
   p->encoded_by = m->context;
   note("chat form %s", form);
-  TRY(prompt_check(m, p));
 done:
   free((char *)text.data);
+  return code;
+}
+
+static int read_prompt(const loaded *m, const values *v, prompt *p) {
+  int code;
+  if (v->chat) {
+    TRY(read_message(m, v, p));
+  } else {
+    TRY(prompt_read(m->context, v->model, m->tokenizer, m->info.vocabulary, &v->prompt, p));
+    TRY(prompt_begin(m, p));
+  }
+  TRY(prompt_check(m, p));
+done:
   return code;
 }
 

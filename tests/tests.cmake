@@ -45,7 +45,7 @@ if(BUILD_TESTING)
   # The program from outside: commands, output, exit codes.
   add_test(NAME cli COMMAND ${CMAKE_SOURCE_DIR}/tests/cli.py)
   set_tests_properties(cli PROPERTIES TIMEOUT 300 LABELS cli
-                       ENVIRONMENT "HEED=$<TARGET_FILE:heed>;HEED_TEST_DATA=${CMAKE_SOURCE_DIR}/tests/data")
+                       ENVIRONMENT "HEED=$<TARGET_FILE:heed>;HEED_TEST_DATA=${CMAKE_SOURCE_DIR}/tests/data;OMP_WAIT_POLICY=passive")
 
   include(tests/promises.cmake)
 endif()
