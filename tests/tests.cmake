@@ -47,5 +47,15 @@ if(BUILD_TESTING)
   set_tests_properties(cli PROPERTIES TIMEOUT 300 LABELS cli
                        ENVIRONMENT "HEED=$<TARGET_FILE:heed>;HEED_TEST_DATA=${CMAKE_SOURCE_DIR}/tests/data;OMP_WAIT_POLICY=passive")
 
+  # Measurements: built, so that they keep compiling, but not run.
+  file(GLOB benches CONFIGURE_DEPENDS tests/bench_*.c)
+  foreach(source ${benches})
+    get_filename_component(name ${source} NAME_WE)
+    add_executable(${name} ${source})
+    target_link_libraries(${name} PRIVATE heed_static PkgConfig::CMOCKA)
+    target_compile_options(${name} PRIVATE -Wno-missing-prototypes)
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  endforeach()
+
   include(tests/promises.cmake)
 endif()

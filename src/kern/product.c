@@ -6,7 +6,7 @@
 
 #include "kernels.h"
 
-/* Inputs of a slab: 64 outputs × 96 × 4 bytes = 24 KiB leave room in a first-level cache of 32 KiB for the rows that stream through. */
+/* Inputs of a slab: 64 outputs × 96 × 4 bytes = 24 KiB leave room in a first-level cache of 32 KiB for the rows that stream through. A multiple of 32. */
 enum { SLAB_INPUTS = 96 };
 
 /* Fewer rows a piece would let unpacking show: it costs about as much as multiplying two rows. */
@@ -30,8 +30,7 @@ struct work {
   const float *x, *bias;
   float *y;
   int64_t rows, x_stride, y_stride;
-  int64_t piece_rows; /* of many rows */
-  int64_t row_pieces;
+  int64_t piece_rows;   /* of many rows */
   int64_t piece_panels; /* of a single row */
 };
 
@@ -45,10 +44,11 @@ static void gather_slab(const struct work *p, int64_t output, int outputs, int64
   }
 }
 
+/* Pieces that follow each other share their rows, which then come from a nearer cache. */
 static void multiply_piece(void *argument, int64_t i, int worker) {
   const struct work *p = argument;
   float slab[HD_GROUP * SLAB_INPUTS] __attribute__((aligned(HD_ALIGN)));
-  int64_t group = i / p->row_pieces, row = i % p->row_pieces * p->piece_rows, panel = group * HD_GROUP / HD_PANEL;
+  int64_t groups = hd_ceil_div(p->outputs, HD_GROUP), group = i % groups, row = i / groups * p->piece_rows;
   int outputs = (int)HD_MIN(HD_GROUP, p->outputs - group * HD_GROUP);
   (void)worker;
   hd_product product = {
@@ -67,11 +67,8 @@ static void multiply_piece(void *argument, int64_t i, int worker) {
     product.w_stride = product.inputs * HD_PANEL;
     if (p->loose) {
       gather_slab(p, group * HD_GROUP, outputs, from, product.inputs, slab);
-    } else if (p->panels.storage == HD_F32) {
-      product.w = (const float *)(p->panels.data + panel * p->panels.stride) + from * HD_PANEL;
-      product.w_stride = p->panels.stride / (int64_t)sizeof(float);
     } else {
-      p->kernels->unpack(&p->panels, panel, hd_ceil_div(outputs, HD_PANEL), from, product.inputs, slab);
+      p->kernels->unpack(&p->panels, group * HD_GROUP / HD_PANEL, hd_ceil_div(outputs, HD_PANEL), from, product.inputs, slab);
     }
     p->kernels->multiply(&product);
     product.x += product.inputs;
@@ -82,8 +79,7 @@ static void multiply_many(heed_context *context, struct work *p) {
   int64_t groups = hd_ceil_div(p->outputs, HD_GROUP), wanted = hd_ceil_div(8 * context->threads, groups);
   int64_t pieces = HD_MAX(HD_MIN(wanted, p->rows / LEAST_ROWS), 1);
   p->piece_rows = hd_ceil_div(hd_ceil_div(p->rows, pieces), 12) * 12; // whole register tiles of 4 and 6 rows
-  p->row_pieces = hd_ceil_div(p->rows, p->piece_rows);
-  hd_parallel(context, groups * p->row_pieces, multiply_piece, p);
+  hd_parallel(context, groups * hd_ceil_div(p->rows, p->piece_rows), multiply_piece, p);
 }
 
 static void multiply_row_piece(void *argument, int64_t i, int worker) {

@@ -1,0 +1,382 @@
+/* matrix: what stored numbers mean, products with packed matrices, operations along rows: the same bytes on every level, with every input against a guard page. */
+#include "test.h"
+
+#include "../../src/base/file.h"
+#include "../../src/kern/kernels.h"
+#include "../../src/kern/matrix.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static const heed_level levels[] = {HEED_LEVEL_SCALAR, HEED_LEVEL_AVX2, HEED_LEVEL_AVX2X2, HEED_LEVEL_AVX512};
+
+/* A context of the i-th level, or NULL where this machine lacks it. */
+static heed_context *context_of(int i, int threads) {
+  if (!heed_level_available(levels[i])) return NULL;
+  return test_context(&(heed_options){.size = sizeof(heed_options), .level = levels[i], .threads = threads});
+}
+
+/* bytes bytes that end where a page begins that must not be touched: reading or writing beyond them stops the test. */
+static void *guarded(size_t bytes) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + page - 1) / page * page;
+  unsigned char *map = mmap(NULL, whole + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  assert_true(map != MAP_FAILED);
+  assert_int_equal(mprotect(map + whole, page, PROT_NONE), 0);
+  return map + whole - bytes;
+}
+
+static void unguard(void *memory, size_t bytes) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + page - 1) / page * page;
+  munmap((unsigned char *)memory + bytes - whole, whole + page);
+}
+
+static uint32_t seed;
+static uint32_t next_random(void) { return seed = seed * 1664525 + 1013904223; }
+static float random_float(void) { return (float)(int32_t)next_random() * 0x1p-31f; }
+
+static float *guarded_floats(int64_t n) {
+  float *out = guarded((size_t)n * sizeof *out);
+  for (int64_t i = 0; i < n; i++) out[i] = random_float();
+  return out;
+}
+
+/* ---- stored numbers ------------------------------------------------------------------------------------------------------- */
+
+/* The bytes of one array of a safetensors file, found by its name. */
+static const char *array_of(const char *file, const char *name, int64_t *bytes) {
+  uint64_t header;
+  char key[64];
+  long long begin, end;
+  memcpy(&header, file, sizeof header);
+  snprintf(key, sizeof key, "\"%s\"", name);
+  const char *entry = strstr(file + 8, key);
+  if (!entry) return NULL;
+  assert_int_equal(sscanf(strstr(entry, "data_offsets"), "data_offsets\":[%lld,%lld", &begin, &end), 2);
+  *bytes = end - begin;
+  return file + 8 + header + begin;
+}
+
+static void stored_numbers_mean_what_the_format_says(void **state) {
+  heed_context *context = test_context(NULL);
+  (void)state;
+  static char file[1 << 20];
+  FILE *f = fopen(HEED_TEST_DATA "/expected/quants.safetensors", "rb");
+  assert_non_null(f);
+  size_t size = fread(file, 1, sizeof file - 1, f);
+  fclose(f);
+  assert_true(size > 8 && size < sizeof file - 1);
+  for (int storage = 0; storage < HD_STORAGE_COUNT; storage++) {
+    if (storage == HD_F32 || storage == HD_F64) continue;
+    char name[32];
+    int64_t block_bytes, value_bytes;
+    snprintf(name, sizeof name, "%s.blocks", hd_storage_name((hd_storage)storage));
+    const char *blocks = array_of(file, name, &block_bytes);
+    snprintf(name, sizeof name, "%s.values", hd_storage_name((hd_storage)storage));
+    const char *values = array_of(file, name, &value_bytes);
+    if (!blocks || !values) fail_msg("%s is missing", name);
+    int64_t n = value_bytes / 4;
+    assert_int_equal(n % hd_storage_block((hd_storage)storage), 0);
+    assert_int_equal(n / hd_storage_block((hd_storage)storage) * hd_storage_bytes((hd_storage)storage), block_bytes);
+    float *got = guarded_floats(n), *want = guarded_floats(n);
+    memcpy(want, values, (size_t)value_bytes);
+    hd_dequantise((hd_storage)storage, blocks, n, got);
+    for (int64_t i = 0; i < n; i++)
+      if (!(fabsf(got[i] - want[i]) <= nextafterf(fabsf(want[i]), INFINITY) - fabsf(want[i])))
+        fail_msg("%s[%lld]: %.9g, expected %.9g", name, (long long)i, got[i], want[i]);
+    unguard(got, (size_t)value_bytes);
+    unguard(want, (size_t)value_bytes);
+  }
+  heed_context_free(context);
+}
+
+/* ---- products -------------------------------------------------------------------------------------------------------------- */
+
+/* Random rows of a storage type with halves that are finite and not tiny. */
+static unsigned char *random_rows(hd_storage storage, int64_t elements, int64_t *bytes) {
+  int64_t block = hd_storage_bytes(storage), blocks = elements / hd_storage_block(storage);
+  *bytes = blocks * block;
+  unsigned char *rows = guarded((size_t)*bytes);
+  for (int64_t i = 0; i < *bytes; i++) rows[i] = (unsigned char)(next_random() >> 24);
+  for (int64_t i = 0; i < blocks; i++) {
+    unsigned char *at = rows + i * block;
+    float value = random_float();
+    double wide = value;
+    uint16_t half = hd_f32_to_f16(value), other = hd_f32_to_f16(random_float()), brain = hd_f32_to_bf16(value);
+    switch (storage) {
+    case HD_F32: memcpy(at, &value, 4); break;
+    case HD_F64: memcpy(at, &wide, 8); break;
+    case HD_BF16: memcpy(at, &brain, 2); break;
+    case HD_Q2_K: memcpy(at + 82, &other, 2), memcpy(at + 80, &half, 2); break;
+    case HD_Q3_K: memcpy(at + 108, &half, 2); break;
+    case HD_Q6_K: memcpy(at + 208, &half, 2); break;
+    case HD_Q4_1:
+    case HD_Q5_1:
+    case HD_Q4_K:
+    case HD_Q5_K: memcpy(at + 2, &other, 2), memcpy(at, &half, 2); break;
+    default: memcpy(at, &half, 2); break;
+    }
+  }
+  return rows;
+}
+
+struct shape {
+  int64_t rows, outputs, inputs; /* inputs in blocks of the type, or numbers of a plain type */
+};
+
+/* Every row of the product equals the formula to the last bit, computed together, alone, on every level and on one and three threads. */
+static void check_product(hd_storage storage, struct shape shape) {
+  int64_t inputs = shape.inputs * hd_storage_block(storage), bytes, x_stride = inputs + 3, y_stride = shape.outputs + 5;
+  unsigned char *stored = random_rows(storage, shape.outputs * inputs, &bytes);
+  int64_t x_count = (shape.rows - 1) * x_stride + inputs, y_count = (shape.rows - 1) * y_stride + shape.outputs;
+  float *x = guarded_floats(x_count), *bias = guarded_floats(shape.outputs), *y = guarded_floats(y_count), *row = guarded_floats(inputs);
+  float *w = guarded_floats(shape.outputs * inputs), *want = guarded_floats(shape.rows * shape.outputs);
+  hd_dequantise(storage, stored, shape.outputs * inputs, w);
+  for (int64_t r = 0; r < shape.rows; r++)
+    for (int64_t o = 0; o < shape.outputs; o++) {
+      float sum = 0;
+      for (int64_t i = 0; i < inputs; i++) sum = fmaf(x[r * x_stride + i], w[o * inputs + i], sum);
+      want[r * shape.outputs + o] = sum + bias[o];
+    }
+  for (int level = 0; level < HD_COUNT(levels); level++)
+    for (int threads = 1; threads <= 3; threads += 2) {
+      heed_context *context = context_of(level, threads);
+      if (!context) continue;
+      hd_arena arena;
+      hd_matrix matrix;
+      hd_arena_init(&arena, context);
+      ok(context, hd_matrix_pack(context, &arena, storage, shape.outputs, inputs, stored, &matrix));
+      ok(context, hd_matrix_product(context, &matrix, x, shape.rows, x_stride, bias, y, y_stride));
+      for (int64_t r = 0; r < shape.rows; r++) assert_memory_equal(y + r * y_stride, want + r * shape.outputs, (size_t)shape.outputs * 4);
+      for (int64_t r = 0; r < shape.rows; r += 3) {
+        float *alone = y + y_count - shape.outputs;
+        ok(context, hd_matrix_product(context, &matrix, x + r * x_stride, 1, x_stride, bias, alone, y_stride));
+        assert_memory_equal(alone, want + r * shape.outputs, (size_t)shape.outputs * 4);
+      }
+      for (int64_t o = 0; o < shape.outputs; o += 5) {
+        hd_matrix_row(context, &matrix, o, row);
+        assert_memory_equal(row, w + o * inputs, (size_t)inputs * 4);
+      }
+      hd_arena_free(&arena);
+      heed_context_free(context);
+    }
+  unguard(stored, (size_t)bytes);
+  unguard(x, (size_t)x_count * 4);
+  unguard(y, (size_t)y_count * 4);
+  unguard(bias, (size_t)shape.outputs * 4);
+  unguard(row, (size_t)inputs * 4);
+  unguard(w, (size_t)(shape.outputs * inputs) * 4);
+  unguard(want, (size_t)(shape.rows * shape.outputs) * 4);
+}
+
+static void products_have_the_bits_of_the_formula(void **state) {
+  (void)state;
+  seed = 1;
+  for (int storage = 0; storage < HD_STORAGE_COUNT; storage++) {
+    int64_t block = hd_storage_block((hd_storage)storage);
+    if (block == 1) {
+      const struct shape shapes[] = {{1, 1, 1}, {7, 65, 203}, {13, 50, 97}, {6, 64, 96}, {100, 33, 5}};
+      for (int i = 0; i < HD_COUNT(shapes); i++) check_product((hd_storage)storage, shapes[i]);
+    } else {
+      check_product((hd_storage)storage, (struct shape){1, 1, 1});
+      check_product((hd_storage)storage, (struct shape){11, 65 + storage, block == 32 ? 7 : 2});
+      check_product((hd_storage)storage, (struct shape){3, 48, block == 32 ? 3 : 1});
+    }
+  }
+}
+
+static void packing_checks_its_shape(void **state) {
+  heed_context *context = test_context(NULL);
+  hd_arena arena;
+  hd_matrix matrix;
+  (void)state;
+  hd_arena_init(&arena, context);
+  assert_int_equal(hd_matrix_pack(context, &arena, HD_Q4_0, 2, 33, "", &matrix), HEED_E_SHAPE);
+  assert_non_null(strstr(heed_error(context), "Q4_0"));
+  assert_int_equal(hd_matrix_pack(context, &arena, HD_F32, INT64_MAX / 8, INT64_MAX / 8, "", &matrix), HEED_E_OVERFLOW);
+  ok(context, hd_matrix_pack(context, &arena, HD_F32, 3, 0, "", &matrix));
+  float bias[3] = {1, 2, 3}, y[6] = {0};
+  ok(context, hd_matrix_product(context, &matrix, bias, 2, 0, bias, y, 3));
+  assert_memory_equal(y, bias, sizeof bias);
+  assert_memory_equal(y + 3, bias, sizeof bias);
+  hd_arena_free(&arena);
+  heed_context_free(context);
+}
+
+/* Packed as a file stores it: no type takes more than a fifth more than the file. */
+static void packing_keeps_the_size_of_the_file(void **state) {
+  heed_context *context = test_context(NULL);
+  (void)state;
+  for (int storage = 0; storage < HD_STORAGE_COUNT; storage++) {
+    hd_arena arena;
+    hd_matrix matrix;
+    int64_t bytes;
+    hd_arena_init(&arena, context);
+    unsigned char *rows = random_rows((hd_storage)storage, 64 * 256, &bytes);
+    ok(context, hd_matrix_pack(context, &arena, (hd_storage)storage, 64, 256, rows, &matrix));
+    assert_true(matrix.bytes <= bytes + bytes / 5);
+    unguard(rows, (size_t)bytes);
+    hd_arena_free(&arena);
+  }
+  heed_context_free(context);
+}
+
+/* ---- heed_matmul ------------------------------------------------------------------------------------------------------------ */
+
+static void matmul_is_the_formula(void **state) {
+  (void)state;
+  seed = 2;
+  enum { N = 9, M = 70, K = 131 };
+  float *a = guarded_floats(N * K), *b = guarded_floats(M * K), *c = guarded_floats(N * M);
+  for (int level = 0; level < HD_COUNT(levels); level++) {
+    heed_context *context = context_of(level, 2);
+    if (!context) continue;
+    // b is walked backwards: strides may have any sign.
+    heed_view va = heed_view_of(a, HEED_F32, 2, (int64_t[]){N, K}), vb = heed_view_of(b, HEED_F32, 2, (int64_t[]){M, K}),
+              vc = heed_view_of(c, HEED_F32, 2, (int64_t[]){N, M});
+    vb.data = b + (M - 1) * K;
+    vb.stride[0] = -K;
+    ok(context, heed_matmul(context, &va, &vb, &vc));
+    for (int r = 0; r < N; r++)
+      for (int o = 0; o < M; o++) {
+        float sum = 0;
+        for (int i = 0; i < K; i++) sum = fmaf(a[r * K + i], b[(M - 1 - o) * K + i], sum);
+        assert_memory_equal(&c[r * M + o], &sum, sizeof sum);
+      }
+    heed_context_free(context);
+  }
+  unguard(a, N * K * 4);
+  unguard(b, M * K * 4);
+  unguard(c, N * M * 4);
+}
+
+static void matmul_refuses(void **state) {
+  heed_context *context = test_context(NULL);
+  float a[12] = {0}, c[12] = {0};
+  heed_view va = heed_view_of(a, HEED_F32, 2, (int64_t[]){3, 4}), vc = heed_view_of(c, HEED_F32, 2, (int64_t[]){3, 3}), bad;
+  (void)state;
+  assert_int_equal(heed_matmul(context, &va, NULL, &vc), HEED_E_ARGUMENT);
+  bad = heed_view_of(c, HEED_F32, 2, (int64_t[]){3, 4});
+  assert_int_equal(heed_matmul(context, &va, &va, &bad), HEED_E_SHAPE);
+  assert_non_null(strstr(heed_error(context), "[3,4]"));
+  bad = heed_view_of(c, HEED_F16, 2, (int64_t[]){3, 3});
+  assert_int_equal(heed_matmul(context, &va, &va, &bad), HEED_E_TYPE);
+  bad = heed_view_of(c, HEED_F32, 1, (int64_t[]){9});
+  assert_int_equal(heed_matmul(context, &va, &va, &bad), HEED_E_SHAPE);
+  bad = heed_view_swap(vc, 0, 1);
+  assert_int_equal(heed_matmul(context, &va, &va, &bad), HEED_E_LAYOUT);
+  bad = vc;
+  bad.stride[0] = 2;
+  assert_int_equal(heed_matmul(context, &va, &va, &bad), HEED_E_LAYOUT);
+  bad.stride[0] = 3;
+  bad.data = a;
+  assert_int_equal(heed_matmul(context, &va, &va, &bad), HEED_E_OVERLAP);
+  ok(context, heed_matmul(context, &va, &va, &vc));
+  heed_context_free(context);
+}
+
+/* ---- along rows -------------------------------------------------------------------------------------------------------------- */
+
+enum { ROW_RESULTS = 9, LONGEST = 131 };
+
+/* Every row operation on n elements: results [ROW_RESULTS][LONGEST]. */
+static void run_rows(const hd_kernels *kernels, int64_t n, const float *x, const float *w, const float *b, float *row,
+                     float results[ROW_RESULTS][LONGEST]) {
+  size_t bytes = (size_t)n * sizeof *row;
+#define KEEP(i) memcpy(results[i], row, bytes)
+  kernels->rms_norm(x, w, n, 1e-5f, row), KEEP(0);
+  kernels->layer_norm(x, w, b, n, 1e-5f, row), KEEP(1);
+  for (int kind = HD_RELU; kind <= HD_GELU_ERF; kind++)
+    kernels->activate((hd_activation)kind, x, kind % 2 ? w : NULL, n, row), KEEP(2 + kind);
+  memcpy(row, x, bytes), kernels->row_add(row, w, n), KEEP(6);
+  memcpy(row, x, bytes), kernels->rotate(row, w, b, n / 2, true), KEEP(7);
+  memcpy(row, x, bytes), kernels->rotate(row, w, b, n / 2, false), KEEP(8);
+#undef KEEP
+}
+
+static void check_near(const char *what, int64_t i, float got, double want) {
+  if (!(fabs(got - want) <= 1e-6 + 4e-7 * fabs(want))) fail_msg("%s[%lld]: %.9g, expected %.9g", what, (long long)i, got, want);
+}
+
+static double activation(hd_activation kind, double v) {
+  switch (kind) {
+  case HD_RELU: return fmax(v, 0);
+  case HD_SILU: return v / (1 + exp(-v));
+  case HD_GELU_TANH: return 0.5 * v * (1 + tanh(sqrt(2 / acos(-1)) * (v + 0.044715 * v * v * v)));
+  case HD_GELU_ERF: return 0.5 * v * erfc(-v / sqrt(2));
+  }
+  return NAN;
+}
+
+static void check_rows(int64_t n, const float *x, const float *w, const float *b, float results[ROW_RESULTS][LONGEST]) {
+  double square = 0, mean = 0, variance = 0;
+  for (int64_t i = 0; i < n; i++) square += (double)x[i] * x[i], mean += x[i];
+  square /= (double)n, mean /= (double)n;
+  for (int64_t i = 0; i < n; i++) variance += (x[i] - mean) * (x[i] - mean) / (double)n;
+  for (int64_t i = 0; i < n; i++) {
+    check_near("rms_norm", i, results[0][i], x[i] / sqrt(square + 1e-5) * w[i]);
+    check_near("layer_norm", i, results[1][i], (x[i] - mean) / sqrt(variance + 1e-5) * w[i] + b[i]);
+    for (int kind = HD_RELU; kind <= HD_GELU_ERF; kind++)
+      check_near("activate", i, results[2 + kind][i], activation((hd_activation)kind, x[i]) * (kind % 2 ? w[i] : 1));
+    check_near("row_add", i, results[6][i], (double)x[i] + w[i]);
+  }
+  int64_t pairs = n / 2;
+  for (int64_t p = 0; p < pairs; p++) {
+    check_near("rotate", p, results[7][2 * p], (double)x[2 * p] * w[p] - (double)x[2 * p + 1] * b[p]);
+    check_near("rotate", p, results[7][2 * p + 1], (double)x[2 * p + 1] * w[p] + (double)x[2 * p] * b[p]);
+    check_near("rotate", p, results[8][p], (double)x[p] * w[p] - (double)x[pairs + p] * b[p]);
+    check_near("rotate", p, results[8][pairs + p], (double)x[pairs + p] * w[p] + (double)x[p] * b[p]);
+  }
+}
+
+static void rows_are_the_formulas_on_every_level(void **state) {
+  (void)state;
+  seed = 3;
+  for (int64_t n = 1; n <= LONGEST; n += n < 40 ? 1 : 13) {
+    static float first[ROW_RESULTS][LONGEST], results[ROW_RESULTS][LONGEST];
+    float *x = guarded_floats(n), *w = guarded_floats(n), *b = guarded_floats(n), *row = guarded_floats(n);
+    for (int64_t i = 0; i < n; i++) x[i] *= 6;
+    for (int level = 0; level < HD_COUNT(levels); level++) {
+      heed_context *context = context_of(level, 1);
+      if (!context) continue;
+      memset(results, 0, sizeof results);
+      run_rows(hd_kernels_of(context), n, x, w, b, row, results);
+      if (level == 0) memcpy(first, results, sizeof first);
+      assert_memory_equal(results, first, sizeof results);
+      heed_context_free(context);
+    }
+    check_rows(n, x, w, b, first);
+    unguard(x, (size_t)n * 4), unguard(w, (size_t)n * 4), unguard(b, (size_t)n * 4), unguard(row, (size_t)n * 4);
+  }
+}
+
+/* The ends of the number line: nothing but the limits, and NaN stays NaN. */
+static void activations_at_the_ends(void **state) {
+  (void)state;
+  for (int level = 0; level < HD_COUNT(levels); level++) {
+    heed_context *context = context_of(level, 1);
+    if (!context) continue;
+    for (int kind = HD_RELU; kind <= HD_GELU_ERF; kind++) {
+      const float x[5] = {NAN, INFINITY, 1e30f, -1e30f, -90};
+      float y[5];
+      hd_kernels_of(context)->activate((hd_activation)kind, x, NULL, 5, y);
+      assert_true(isnan(y[0]) && y[1] == INFINITY && y[2] == 1e30f && y[3] == 0 && fabsf(y[4]) < 1e-30f);
+    }
+    heed_context_free(context);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(stored_numbers_mean_what_the_format_says),
+      cmocka_unit_test(products_have_the_bits_of_the_formula),
+      cmocka_unit_test(packing_checks_its_shape),
+      cmocka_unit_test(packing_keeps_the_size_of_the_file),
+      cmocka_unit_test(matmul_is_the_formula),
+      cmocka_unit_test(matmul_refuses),
+      cmocka_unit_test(rows_are_the_formulas_on_every_level),
+      cmocka_unit_test(activations_at_the_ends),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
