@@ -27,7 +27,7 @@ if(BUILD_TESTING)
       list(APPEND labels whole_model)
     endif()
     # Threads that wait by spinning take the processor from the very thread they wait for when tests run side by side.
-    set_tests_properties(${name} PROPERTIES TIMEOUT 300 LABELS "${labels}" ENVIRONMENT OMP_WAIT_POLICY=passive)
+    set_tests_properties(${name} PROPERTIES TIMEOUT 600 LABELS "${labels}" ENVIRONMENT OMP_WAIT_POLICY=passive)
   endforeach()
 
   add_executable(levels tests/levels.c)
@@ -40,11 +40,11 @@ if(BUILD_TESTING)
   set_target_properties(page_sample PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   find_package(Python3 COMPONENTS Interpreter REQUIRED)
   add_test(NAME page COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/page.py $<TARGET_FILE:page_sample>)
-  set_tests_properties(page PROPERTIES TIMEOUT 300)
+  set_tests_properties(page PROPERTIES TIMEOUT 600)
 
   # The program from outside: commands, output, exit codes.
   add_test(NAME cli COMMAND ${CMAKE_SOURCE_DIR}/tests/cli.py)
-  set_tests_properties(cli PROPERTIES TIMEOUT 300 LABELS cli
+  set_tests_properties(cli PROPERTIES TIMEOUT 600 LABELS cli
                        ENVIRONMENT "HEED=$<TARGET_FILE:heed>;HEED_TEST_DATA=${CMAKE_SOURCE_DIR}/tests/data;OMP_WAIT_POLICY=passive")
 
   # Measurements: built, so that they keep compiling, but not run.
