@@ -39,6 +39,7 @@ static heed_status push_unknown(encoder *e, heed_text text) {
   if (!settings->byte_level && text.length == 1 && text.data[0] == ' ') text = (heed_text){HD_SPACE_MARK, HD_SPACE_MARK_BYTES};
   if (settings->byte_fallback && has_byte_tokens(&e->tokenizer->vocabulary, text)) {
     for (size_t i = 0; i < text.length; i++) HD_TRY(push_id(e, e->tokenizer->vocabulary.byte[(unsigned char)text.data[i]]));
+    e->after_unknown = false;
     return HEED_OK;
   }
   if (settings->stand_in < 0 || (e->after_unknown && settings->fuse_unknown)) return HEED_OK;

@@ -11,7 +11,7 @@
 typedef struct steps {
   hd_json_source *source;
   hd_tokenizer_settings *settings;
-  bool byte_level, byte_prefix, marks, metaspace, has_decoder;
+  bool byte_level, byte_prefix, marks, metaspace;
 } steps;
 
 /* One element of a step: its object, with "pre_tokenizer" or the like as the place. */
@@ -33,38 +33,38 @@ static heed_status unsupported(const hd_json_place *place, const char *key, heed
                  key, hd_quote(got, quoted), known);
 }
 
-static heed_status unknown_type(const step *step, const hd_json_place *place, heed_text type) {
+static heed_status unknown_type(const step *which, const hd_json_place *place, heed_text type) {
   char known[256] = "Sequence";
-  for (int64_t i = 0; i < step->count; i++) {
+  for (int64_t i = 0; i < which->count; i++) {
     size_t used = strlen(known);
-    snprintf(known + used, sizeof known - used, ", %s", step->kinds[i].type);
+    snprintf(known + used, sizeof known - used, ", %s", which->kinds[i].type);
   }
   return unsupported(place, "type", type, known);
 }
 
 /* Visits the elements in order; sequences may hold sequences as deep as the JSON door allows. */
-static heed_status walk(steps *s, const step *step, const hd_json_place *place) {
+static heed_status walk(steps *s, const step *which, const hd_json_place *place) {
   heed_text type;
   HD_TRY(hd_json_text(place, "type", &type));
-  for (int64_t i = 0; i < step->count; i++)
-    if (hd_text_is(type, step->kinds[i].type)) return step->kinds[i].read(s, place);
-  if (!hd_text_is(type, "Sequence")) return unknown_type(step, place, type);
+  for (int64_t i = 0; i < which->count; i++)
+    if (hd_text_is(type, which->kinds[i].type)) return which->kinds[i].read(s, place);
+  if (!hd_text_is(type, "Sequence")) return unknown_type(which, place, type);
   const json_t *elements;
-  HD_TRY(hd_json_array(place, step->sequence, &elements));
+  HD_TRY(hd_json_array(place, which->sequence, &elements));
   for (size_t i = 0; i < json_array_size(elements); i++) {
     const json_t *element = json_array_get(elements, i);
     HD_REQUIRE(json_is_object(element), place->context, HEED_E_FORMAT, "%s: %s.%s: element %zu is not an object", place->file, place->part,
-               step->sequence, i);
-    HD_TRY(walk(s, step, &(hd_json_place){place->context, place->file, place->part, element}));
+               which->sequence, i);
+    HD_TRY(walk(s, which, &(hd_json_place){place->context, place->file, place->part, element}));
   }
   return HEED_OK;
 }
 
-static heed_status read_step(steps *s, const step *step) {
+static heed_status read_step(steps *s, const step *which) {
   hd_json_place place;
-  if (!hd_json_has(&s->source->top, step->key)) return HEED_OK;
-  HD_TRY(hd_json_object(&s->source->top, step->key, &place));
-  return walk(s, step, &place);
+  if (!hd_json_has(&s->source->top, which->key)) return HEED_OK;
+  HD_TRY(hd_json_object(&s->source->top, which->key, &place));
+  return walk(s, which, &place);
 }
 
 static heed_status ignore(steps *s, const hd_json_place *place) {

@@ -1,9 +1,9 @@
 /* pretokenize.c: cutting text with PCRE2, within bounds.
  *
- * PCRE2 counts match steps but does not tell how many a match took, so a match is tried with a small limit first and, where that is not enough, again with ten times as
- * much, charged to the session's budget. Ordinary text never gets there; a pattern that backtracks without end exhausts the budget and is an error, not a hang. */
+ * A pattern from a file may take quadratic or exponential time. PCRE2 can be told to stop early, but not how much it has done; so every match is tried small first (few steps,
+ * little text, one window of positions) and larger only where that was not enough, and what is larger is charged to a budget. Ordinary text never gets there; a bad pattern
+ * ends in an error, not in a hang. */
 #include "pretokenize.h"
-#include "utf8.h"
 #include "../io/json.h"
 
 #include <stdio.h>
@@ -35,7 +35,7 @@ static void pcre_release(void *memory, void *user) {
 static heed_status out_of_memory(heed_context *context) { return hd_fail(context, HEED_E_MEMORY, "out of memory: a regular expression"); }
 
 /* Ruby's ^ and $, which files mean, are those of lines. */
-enum { OPTIONS = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C };
+enum { OPTIONS = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT };
 
 /* What one pattern is compiled for. */
 typedef struct compiling {
@@ -140,9 +140,13 @@ void hd_splitter_free(hd_splitter *splitter) {
 
 /* ---- matching ------------------------------------------------------------------------------------------------------------- */
 
+/* A step, or a byte looked at, takes nanoseconds. What is easy costs little at each position and is free; what is difficult comes out of the budget. Together that is a few
+ * seconds a megabyte for the worst of patterns. */
 enum {
-  FIRST_LIMIT = 1000,        /* match steps; a word needs a few dozen */
-  BUDGET = 20 * 1000 * 1000, /* steps for difficult matches, about a fifth of a second (2026-11, Zen 4) */
+  FIRST_STEPS = 200,         /* at one position; a word needs a few dozen */
+  FIRST_REACH = 256,         /* bytes that a match may look at */
+  FIRST_WINDOW = 63,         /* positions; a match usually begins where the last one ended */
+  BUDGET = 20 * 1000 * 1000, /* steps and bytes for difficult matches */
   BUDGET_PER_BYTE = 100,     /* and more for long texts: a run of n characters may take a few n */
   HEAP_KIBIBYTES = 64 * 1024,
 };
@@ -174,23 +178,81 @@ typedef struct span {
   size_t begin, end;
 } span;
 
+/* The first place at or after `at` where a character begins, or the end. */
+static size_t character_from(heed_text text, size_t at) {
+  if (at >= text.length) return text.length;
+  while (at < text.length && ((unsigned char)text.data[at] & 0xC0) == 0x80) at++;
+  return at;
+}
+
+/* One search for a match: it moves through the text in windows of positions. */
+typedef struct search {
+  heed_text text;
+  size_t from;   /* no position before this one matches */
+  size_t reach;  /* bytes from there that PCRE2 is shown */
+  size_t window; /* positions after `from` that it may try */
+  int64_t steps; /* that it may take at each of them */
+  size_t last;   /* position that the last trial could decide */
+} search;
+
+/* PCRE2 stops with PCRE2_ERROR_PARTIAL as soon as it would look behind what it is shown; so every other answer holds for the whole text. */
+static int try_match(hd_split_session *session, const pcre2_code *code, search *s) {
+  size_t end = character_from(s->text, s->text.length - s->from > s->reach ? s->from + s->reach : s->text.length);
+  bool all = end == s->text.length;
+  s->last = HD_MIN(s->from + s->window, all ? end : end - 1);
+  pcre2_set_match_limit(session->limits, (uint32_t)HD_MIN(s->steps, UINT32_MAX));
+  pcre2_set_offset_limit(session->limits, s->last);
+  return pcre2_match(code, (PCRE2_SPTR)s->text.data, end, s->from, PCRE2_NO_UTF_CHECK | (all ? 0 : PCRE2_PARTIAL_HARD), session->match,
+                     session->limits);
+}
+
+static heed_status charge(hd_split_session *session, int64_t cost) {
+  HD_REQUIRE(session->budget >= cost, session->context, HEED_E_UNSUPPORTED,
+             "the pre-tokenizer's pattern takes too many steps on this text");
+  session->budget -= cost;
+  return HEED_OK;
+}
+
+/* After a trial that found nothing: where and how to try next. The limit of steps is one a position and PCRE2 does not say at which it was reached, so windows shrink to one
+ * position before that one is given more. */
+static heed_status widen(hd_split_session *session, search *s, int result) {
+  switch (result) {
+  case PCRE2_ERROR_NOMATCH:
+    s->from = s->last < s->text.length ? character_from(s->text, s->last + 1) : s->text.length + 1;
+    s->reach = FIRST_REACH;
+    s->window = HD_MIN(2 * s->window + 1, FIRST_REACH);
+    s->steps = FIRST_STEPS;
+    return HEED_OK;
+  case PCRE2_ERROR_PARTIAL:
+    s->from = HD_MAX(s->from, pcre2_get_startchar(session->match));
+    s->reach *= 4;
+    return charge(session, (int64_t)s->reach);
+  case PCRE2_ERROR_MATCHLIMIT:
+    if (s->window > 0) {
+      s->window = 0;
+      return HEED_OK;
+    }
+    s->steps *= 10;
+    return charge(session, s->steps);
+  case PCRE2_ERROR_NOMEMORY: return out_of_memory(session->context);
+  default: return charge(session, INT64_MAX); // the heap limit, or recursion without end
+  }
+}
+
 /* The first match at or after `from`, if there is one. */
 static heed_status next_match(hd_split_session *session, const pcre2_code *code, heed_text text, size_t from, bool *found, span *out) {
-  for (int64_t limit = FIRST_LIMIT;; limit *= 10) {
-    pcre2_set_match_limit(session->limits, (uint32_t)HD_MIN(limit, UINT32_MAX));
-    int result = pcre2_match(code, (PCRE2_SPTR)text.data, text.length, from, PCRE2_NO_UTF_CHECK, session->match, session->limits);
+  search s = {.text = text, .from = from, .reach = FIRST_REACH, .window = FIRST_WINDOW, .steps = FIRST_STEPS};
+  *found = false;
+  while (!*found && s.from <= text.length) {
+    int result = try_match(session, code, &s);
     *found = result >= 0;
-    if (*found) {
-      const size_t *bounds = pcre2_get_ovector_pointer(session->match);
-      *out = (span){bounds[0], bounds[1]};
-    }
-    if (*found || result == PCRE2_ERROR_NOMATCH) return HEED_OK;
-    if (result == PCRE2_ERROR_NOMEMORY) return out_of_memory(session->context);
-    bool try_more = result == PCRE2_ERROR_MATCHLIMIT && session->budget >= limit * 10;
-    HD_REQUIRE(try_more, session->context, HEED_E_UNSUPPORTED,
-               "the pre-tokenizer's pattern takes too many steps on this text (byte %zu of %zu)", from, text.length);
-    session->budget -= limit * 10;
+    if (!*found) HD_TRY(widen(session, &s, result));
   }
+  if (*found) {
+    const size_t *bounds = pcre2_get_ovector_pointer(session->match);
+    *out = (span){bounds[0], bounds[1]};
+  }
+  return HEED_OK;
 }
 
 typedef struct split_run {
@@ -198,11 +260,6 @@ typedef struct split_run {
   hd_piece piece;
   void *user;
 } split_run;
-
-static size_t character_length(heed_text text, size_t at) {
-  uint32_t code;
-  return (size_t)HD_MAX(hd_utf8_next(text.data + at, text.length - at, &code), 1);
-}
 
 /* Cuts text with pattern `level` and hands the parts to the next one; the last hands them to the caller. */
 static heed_status split_level(const split_run *run, int level, heed_text text) {
@@ -218,7 +275,7 @@ static heed_status split_level(const split_run *run, int level, heed_text text) 
     if (!splitter->drops_rest[level]) HD_TRY(split_level(run, level + 1, (heed_text){text.data + done, match.begin - done}));
     HD_TRY(split_level(run, level + 1, (heed_text){text.data + match.begin, match.end - match.begin}));
     done = from = match.end;
-    if (match.end == match.begin) from += character_length(text, match.end);
+    if (match.end == match.begin) from = match.end < text.length ? character_from(text, match.end + 1) : text.length + 1;
   }
   return splitter->drops_rest[level] ? HEED_OK : split_level(run, level + 1, (heed_text){text.data + done, text.length - done});
 }

@@ -41,9 +41,7 @@ static uint32_t priority_of(float score) {
 
 static bool join_by_score(const heed_tokenizer *tokenizer, const char *text, const hd_symbol *left, const hd_symbol *right, hd_join *out) {
   const hd_vocabulary *vocabulary = &tokenizer->vocabulary;
-  uint32_t length = left->length + right->length;
-  if (length > vocabulary->longest) return false;
-  int32_t id = hd_vocabulary_find(vocabulary, text + left->begin, length);
+  int32_t id = hd_vocabulary_find(vocabulary, text + left->begin, left->length + right->length);
   if (id < 0 || vocabulary->kind[id] != HD_NORMAL) return false;
   *out = (hd_join){.priority = priority_of(vocabulary->score[id]), .id = id};
   return true;

@@ -39,6 +39,7 @@ static int64_t table_size(int64_t entries) {
 }
 
 int32_t hd_vocabulary_find(const hd_vocabulary *vocabulary, const char *data, size_t length) {
+  if ((int64_t)length > vocabulary->longest) return -1;
   for (uint32_t slot = hash_text(data, length) & vocabulary->slot_mask;; slot = (slot + 1) & vocabulary->slot_mask) {
     int32_t id = vocabulary->slots[slot];
     if (id < 0) return -1;

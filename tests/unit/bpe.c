@@ -341,6 +341,61 @@ static void a_pattern_without_end_is_an_error(void **state) {
   heed_context_free(context);
 }
 
+typedef struct tally {
+  int64_t pieces;
+  size_t bytes;
+} tally;
+
+static heed_status count_piece(void *user, heed_text piece) {
+  tally *seen = user;
+  seen->pieces++;
+  seen->bytes += piece.length;
+  return HEED_OK;
+}
+
+/* Long texts are searched in windows; nothing may be lost or cut at their borders. */
+static void long_texts_are_cut_like_short_ones(void **state) {
+  enum { LENGTH = 1 << 20 };
+  static char text[LENGTH];
+  static const struct {
+    const char *name, *unit;
+    int64_t pieces;
+  } cases[] = {
+      {"smollm", "a", 1},
+      {"gpt2", "a", 1},
+      {"llama3", "a", 1},
+      {"qwen2", " ", 1},
+      {"llama3", "\n", 1},
+      {"smollm", "7", LENGTH},
+      {"qwen2", "7", LENGTH},
+      {"llama3", "777", LENGTH / 3},
+      {"gpt2", "é", 1},
+      {"gpt2", "日!", LENGTH / 4 * 2},
+      {"llama3", " \u2003\n  ", 2},
+      {"smollm", "ab 1", LENGTH / 4 * 3},
+  };
+  (void)state;
+  heed_context *context = test_context(NULL);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    size_t unit = strlen(cases[i].unit), length = LENGTH / unit * unit;
+    for (size_t at = 0; at < length; at++) text[at] = cases[i].unit[at % unit];
+    hd_splitter splitter;
+    hd_split_session session;
+    tally seen = {0};
+    ok(context, hd_splitter_init(context, &splitter, hd_pre_tokenizer_named(text_of(cases[i].name)), "test"));
+    ok(context, hd_split_begin(&session, context, &splitter, length));
+    clock_t begin = clock();
+    ok(context, hd_split(&session, (heed_text){text, length}, count_piece, &seen));
+    double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
+    if (seen.pieces != cases[i].pieces || seen.bytes != length || seconds > 1.0 * SANITIZER_FACTOR)
+      fail_msg("%s, 1 MB of \"%s\": %lld pieces, %zu bytes, %.3f s", cases[i].name, cases[i].unit, (long long)seen.pieces, seen.bytes,
+               seconds);
+    hd_split_end(&session);
+    hd_splitter_free(&splitter);
+  }
+  heed_context_free(context);
+}
+
 /* ---- time ----------------------------------------------------------------------------------------------------------------- */
 
 static void a_megabyte_of_one_letter_takes_less_than_a_second(void **state) {
@@ -382,6 +437,7 @@ int main(void) {
       cmocka_unit_test(patterns_mean_what_they_mean_to_models),
       cmocka_unit_test(patterns_that_heed_does_not_take),
       cmocka_unit_test(a_pattern_without_end_is_an_error),
+      cmocka_unit_test(long_texts_are_cut_like_short_ones),
       cmocka_unit_test(a_megabyte_of_one_letter_takes_less_than_a_second),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
