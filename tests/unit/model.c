@@ -1,6 +1,8 @@
 /* Models whose answers are known: text, logits and attention; what a session holds; watching and editing. */
 #include "../model_test.h"
 
+#include <pthread.h>
+
 static heed_context *context;
 
 /* ---- stories260k ------------------------------------------------------------------------------------------------------------ */
@@ -448,6 +450,39 @@ static void test_counted(void **state) {
   heed_session_free(NULL);
 }
 
+/* One model, four contexts in four threads at once: the same text as alone. */
+static void *read_story(void *argument) {
+  heed_model *model = argument;
+  heed_context *own = test_context(&(heed_options){.size = sizeof(heed_options), .threads = 1});
+  heed_session *session = test_session(own, model, 0);
+  heard *h = calloc(1, sizeof *h);
+  const int32_t begin = 1;
+  heed_generate_options options = {.size = sizeof options, .count = 60, .emit = hear, .user = h};
+  if (heed_generate(session, &begin, 1, &options, NULL) != HEED_OK) h->count = -1;
+  heed_session_free(session);
+  heed_model_free(model);
+  heed_context_free(own);
+  return h;
+}
+
+static void test_shared(void **state) {
+  (void)state;
+  heed_model *model = test_model(context, STORIES);
+  heard *alone = read_story(heed_model_retain(model));
+  pthread_t thread[4];
+  for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&thread[i], NULL, read_story, heed_model_retain(model)), 0);
+  heed_model_free(model); // the last thread to finish frees it
+  for (int i = 0; i < 4; i++) {
+    void *result;
+    pthread_join(thread[i], &result);
+    heard *h = result;
+    assert_int_equal(h->count, 60);
+    assert_memory_equal(h->ids, alone->ids, 60 * sizeof *h->ids);
+    free(h);
+  }
+  free(alone);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_stories_gguf),
@@ -462,6 +497,7 @@ int main(void) {
       cmocka_unit_test(test_session_holds),
       cmocka_unit_test(test_generate_stops),
       cmocka_unit_test(test_counted),
+      cmocka_unit_test(test_shared),
   };
   context = test_context(NULL);
   int failures = cmocka_run_group_tests(tests, NULL, NULL);
