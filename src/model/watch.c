@@ -130,6 +130,7 @@ heed_status hd_watch_layer(const hd_pass *pass, const hd_mixing *mixing) {
                                   .first = pass->first,
                                   .causal = true,
                                   .window = hd_spec_window(&pass->model->spec, mixing->layer)};
+  pass->context->error[0] = 0; // so that a sentence found after a callback is the callback's own
   heed_status status = record_layer(&in);
   hd_release(pass->context, in.heads, in.record.n_heads, sizeof *in.heads);
   hd_release(pass->context, in.record.weights, in.weights, sizeof(float));

@@ -338,6 +338,7 @@ static void test_edit(void **state) {
     assert_int_equal(e.edits, 1);
     if (mode == 3) {
       assert_int_equal(status, HEED_E_CANCELLED);
+      assert_non_null(strstr(heed_error(context), "stopped by the callback"));
       assert_int_equal(heed_session_length(session), 0);
       continue;
     }
