@@ -17,7 +17,7 @@ typedef struct values {
 
 /* What has come so far. Streaming prints pieces at once; JSON keeps them. */
 typedef struct stream {
-  bool keeps, has_text;
+  bool keeps, has_text, on_terminal;
   int32_t *ids;
   int64_t count;
   char *text;
@@ -37,6 +37,7 @@ static void keep_text(stream *s, heed_text text) {
 
 static bool emit(void *user, int32_t id, heed_text text) {
   stream *s = user;
+  if (s->on_terminal && s->count == 0) progress_show(false); // the bar and the text would write over each other
   if (s->keeps) {
     s->ids[s->count] = id;
     keep_text(s, text);
@@ -126,8 +127,7 @@ static int generate(const loaded *m, const values *v, const prompt *p, stream *s
   int code;
   TRY(check(m->context, heed_session_new(m->context, m->model, &session_options, &session)));
   s->ids = allocate("token ids", options.count, sizeof *s->ids);
-  // Text that streams to the terminal and a bar would write over each other.
-  progress_show(s->keeps || !isatty(STDOUT_FILENO));
+  s->on_terminal = !s->keeps && isatty(STDOUT_FILENO);
   heed_status status = options.count > 0 ? heed_generate(session, p->ids, p->count, &options, &report) : HEED_OK;
   if (!s->keeps) out("\n");
   if (s->code == EXIT_OK) s->code = out_flush();
