@@ -10,6 +10,7 @@ typedef struct {
 } run;
 
 /* Calls body with the run's width as a constant, so that the compiler keeps the register tile in registers. */
+#if MAX_VECTORS == 4
 #define FOR_WIDTH(vectors, call)                                                                                                           \
   switch (vectors) {                                                                                                                       \
   case 1: call(TILE_ROWS_1, 1); break;                                                                                                     \
@@ -17,6 +18,14 @@ typedef struct {
   case 3: call(TILE_ROWS_3, 3); break;                                                                                                     \
   case 4: call(TILE_ROWS_4, 4); break;                                                                                                     \
   }
+#else
+#define FOR_WIDTH(vectors, call)                                                                                                           \
+  switch (vectors) {                                                                                                                       \
+  case 1: call(TILE_ROWS_1, 1); break;                                                                                                     \
+  case 2: call(TILE_ROWS_2, 2); break;                                                                                                     \
+  case 3: call(TILE_ROWS_3, 3); break;                                                                                                     \
+  }
+#endif
 
 /* scores[key][lane] = Σ_i k[key][i] q[i][lane], i ascending, one chain. top collects the largest score of each lane. */
 INLINE void multiply_scores(const hd_attn_tile *tile, int from, int to, const float *q, int64_t d, int lanes, float *scores, vf *top,
