@@ -18,7 +18,8 @@ typedef struct {
   hd_storage storage;
   const unsigned char *panel;
   int64_t stride;
-  int lane; /* the first in its panel */
+  int64_t ahead; /* bytes to the panels that come next */
+  int lane;      /* the first in its panel */
   int64_t from, inputs;
   const float *x;
   float *slab;
@@ -89,6 +90,15 @@ INLINE void walk_unit(walk *to, const hd_quant *q, const unsigned char *unit, co
   }
 }
 
+/* Asks for what lies `ahead` bytes behind [at, at + bytes), a walk's share of each panel. Panels are short streams, each over before the hardware has noticed it; so while one
+ * row's product walks some panels it fetches the next. */
+INLINE void fetch_ahead(const walk *to, const unsigned char *at, int64_t bytes) {
+  for (int panel = 0; panel < WALK_PANELS; panel++)
+    for (int64_t i = 0; i < bytes; i += 64)
+      __builtin_prefetch(at + panel * to->stride + to->ahead + i, 0,
+                         2); // 2: no nearer than the second-level cache, which holds whole panels
+}
+
 INLINE void walk_quantised(walk *to, const int kind, const bool store) {
   const hd_quant *q = &hd_quants[to->storage];
   const int64_t block = q->integer ? HD_QUANT_BLOCK : HD_QUANT_UNIT;
@@ -105,14 +115,19 @@ INLINE void walk_quantised(walk *to, const int kind, const bool store) {
       d[v] = v_load_f16(halves);
       m[v] = q->minimum ? v_load_f16(halves + HD_PANEL) : d[v];
     }
-    for (int64_t unit = first; unit < last; unit++, i += HD_QUANT_UNIT)
-      walk_unit(to, q, head + heads + unit * unit_bytes, d, m, i, kind, store);
+    for (int64_t unit = first; unit < last; unit++, i += HD_QUANT_UNIT) {
+      const unsigned char *at = head + heads + unit * unit_bytes;
+      if (!store) fetch_ahead(to, at, unit_bytes);
+      walk_unit(to, q, at, d, m, i, kind, store);
+    }
   }
 }
 
 INLINE void walk_plain(walk *to, const hd_storage storage, const bool store) {
+  const int64_t bytes = HD_PANEL * (storage == HD_F32 ? 4 : 2);
 #pragma GCC unroll 4
-  for (int64_t i = 0; i < to->inputs; i++)
+  for (int64_t i = 0; i < to->inputs; i++) {
+    if (!store && i % 4 == 0) fetch_ahead(to, to->panel + (to->from + i) * bytes, 4 * bytes);
 #pragma GCC unroll 4
     for (int v = 0; v < WALK_VECTORS; v++) {
       const unsigned char *at = to->panel + WALK_PANEL(v) * to->stride;
@@ -122,6 +137,7 @@ INLINE void walk_plain(walk *to, const hd_storage storage, const bool store) {
                                   : v_load((const float *)at + place);
       take(to, i, v, w, store);
     }
+  }
 }
 
 INLINE void walk_weights(walk *given, const bool store) {
@@ -147,7 +163,7 @@ INLINE void walk_weights(walk *given, const bool store) {
 
 /* The walk that begins at `panel` and lane 0; beyond `end` there is no second panel. */
 INLINE walk walk_of(const hd_panels *p, int64_t panel, int64_t end, int64_t from, int64_t inputs) {
-  walk to = {.storage = p->storage, .panel = p->data + panel * p->stride, .from = from, .inputs = inputs};
+  walk to = {.storage = p->storage, .panel = p->data + panel * p->stride, .ahead = WALK_PANELS * p->stride, .from = from, .inputs = inputs};
   if (panel + WALK_PANELS <= end) {
     to.stride = p->stride;
     to.slab_stride = inputs * HD_PANEL;
