@@ -24,7 +24,7 @@ HEED_API void heed_model_free(heed_model *model);
 
 typedef struct heed_model_info {
   size_t size;
-  const char *name;   /* "SmolLM2-135M-Instruct": from the metadata, else from the file; borrowed from the model */
+  const char *name;   /* "SmolLM2-135M-Instruct": the file or directory's name without its storage type; borrowed from the model */
   const char *family; /* "llama", "gpt2"; static */
   const char *path;   /* as given to heed_model_load; borrowed */
   int64_t layers, heads, kv_heads, head_dim, width, feed_forward, vocabulary, context; /* context: positions the model was made for */

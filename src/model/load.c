@@ -5,10 +5,22 @@
 #include "../text/tokenizer.h"
 
 #include <stdio.h>
+#include <strings.h>
 
 /* ---- names and ends -------------------------------------------------------------------------------------------------------- */
 
-/* "models/x.gguf" → "x"; "models/x/" → "x". */
+/* Whether text names a storage type, as the end of a file's name does: "Q4_1", "f16", "q4_k_m". */
+static bool is_storage(const char *text, size_t length) {
+  for (int type = 0; type < HD_STORAGE_COUNT; type++) {
+    size_t name = strlen(hd_storage_name((hd_storage)type));
+    if (name <= length && strncasecmp(text, hd_storage_name((hd_storage)type), name) == 0 &&
+        (name == length || (name + 2 == length && text[name] == '_')))
+      return true;
+  }
+  return false;
+}
+
+/* "models/x.Q4_1.gguf" → "x"; "models/x/" → "x". */
 static heed_text name_of_path(const char *path) {
   size_t end = strlen(path);
   while (end > 1 && path[end - 1] == '/') end--;
@@ -17,7 +29,11 @@ static heed_text name_of_path(const char *path) {
   heed_text name = {path + begin, end - begin};
   const char suffix[] = ".gguf";
   size_t length = sizeof suffix - 1;
-  if (name.length > length && memcmp(name.data + name.length - length, suffix, length) == 0) name.length -= length;
+  if (name.length <= length || memcmp(name.data + name.length - length, suffix, length) != 0) return name;
+  name.length -= length;
+  size_t stem = name.length;
+  while (stem && name.data[stem - 1] != '.' && name.data[stem - 1] != '-') stem--;
+  if (stem > 1 && is_storage(name.data + stem, name.length - stem)) name.length = stem - 1;
   return name;
 }
 
@@ -31,12 +47,11 @@ heed_status hd_model_beside(const hd_config *config, heed_model *model, const ch
   return HEED_OK;
 }
 
+/* The file's own name: it is what people call the model, while general.name may hold whatever the training run was called. */
 static heed_status load_name(const hd_config *config, heed_model *model) {
-  heed_text name = {0};
-  char *copy;
   bool gguf = hd_tensors_is_gguf(config->tensors);
-  if (gguf) HD_TRY(hd_meta_text_or(config->context, config->tensors, "general.name", "", &name));
-  if (!name.length) name = name_of_path(gguf ? model->path : hd_tensors_directory(config->tensors));
+  heed_text name = name_of_path(gguf ? model->path : hd_tensors_directory(config->tensors));
+  char *copy;
   HD_TRY(hd_arena_text(&model->arena, config->context, name.data, name.length, &copy));
   model->name = copy;
   return HEED_OK;

@@ -62,7 +62,7 @@ static void test_describe(void **state) {
   (void)state;
   heed_model *model = test_model(context, STORIES);
   heed_model_info info = test_info(model);
-  assert_string_equal(info.name, "stories260K");
+  assert_string_equal(info.name, "stories260k");
   assert_string_equal(info.family, "llama");
   assert_string_equal(info.path, STORIES);
   assert_int_equal(info.layers, 5);
