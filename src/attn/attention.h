@@ -17,11 +17,18 @@ heed_status hd_attention_rows(heed_context *context, const heed_attention *a, co
 heed_status hd_attention_shapes(heed_context *context, const heed_view *q_view, const hd_source *k, const hd_source *v, hd_grid *q,
                                 hd_shapes *out);
 
-/* A view [lead...,H,n] (the log-sum-exp) as a grid with one column. */
+/* An output [lead...,H,n] (the log-sum-exp) as a grid with one column. E_SHAPE, E_LAYOUT (elements that share memory). */
 heed_status hd_row_grid(heed_context *context, const heed_view *view, const char *name, const hd_grid *q, hd_grid *out);
-/* E_SHAPE unless grid is [same lead, same heads, rows, columns]. */
+/* An output: E_SHAPE unless grid is [same lead, same heads, rows, columns], E_LAYOUT where its elements share memory. */
 heed_status hd_grid_expect(heed_context *context, const hd_grid *grid, const heed_view *view, const char *name, const hd_grid *q,
                            int64_t heads, int64_t rows, int64_t columns);
+
+/* E_OVERLAP where output shares memory with one of the others. Null views are passed over, the rest have been checked. */
+typedef struct hd_named_view {
+  const heed_view *view;
+  const char *name;
+} hd_named_view;
+heed_status hd_outputs_apart(heed_context *context, const hd_named_view *output, const hd_named_view *inputs, int count);
 
 /* n numbers `step` elements apart as contiguous f32, and back. */
 void hd_to_floats(const hd_kernels *kernels, const char *from, heed_type type, int64_t step, int64_t n, float *to);

@@ -12,6 +12,10 @@ heed_status hd_grid_make(heed_context *context, const heed_view *view, const cha
   HD_TRY(hd_view_check(context, view, name));
   HD_REQUIRE(view->ndim >= 2, context, HEED_E_SHAPE, "%s: rank %d of %s, allowed 2 to %d ([n,d], [H,n,d], [B,H,n,d])", name, view->ndim,
              hd_shape_text(view, shape), HEED_MAX_DIM);
+  heed_view steps = *view;
+  // Nobody has checked how far the strides of an empty array reach, and they lead to no element: so they lead nowhere.
+  for (int i = 0; i < view->ndim; i++)
+    if (view->dim[i] == 0) memset(steps.stride, 0, sizeof steps.stride);
   int last = view->ndim - 1;
   *out = (hd_grid){
       .data = view->data,
@@ -22,13 +26,13 @@ heed_status hd_grid_make(heed_context *context, const heed_view *view, const cha
       .heads = last >= 2 ? view->dim[last - 2] : 1,
       .rows = view->dim[last - 1],
       .columns = view->dim[last],
-      .head_stride = last >= 2 ? view->stride[last - 2] : 0,
-      .row_stride = view->stride[last - 1],
-      .column_stride = view->stride[last],
+      .head_stride = last >= 2 ? steps.stride[last - 2] : 0,
+      .row_stride = steps.stride[last - 1],
+      .column_stride = steps.stride[last],
   };
   for (int i = 0; i < out->lead; i++) {
     out->lead_dim[i] = view->dim[i];
-    out->lead_stride[i] = view->stride[i];
+    out->lead_stride[i] = steps.stride[i];
     HD_REQUIRE(hd_mul(out->batch, view->dim[i], &out->batch), context, HEED_E_OVERFLOW, "%s: the batch of %s overflows", name,
                hd_shape_text(view, shape));
   }
@@ -79,7 +83,7 @@ static heed_status broadcast(const hd_problem *problem, const hd_shapes *shapes,
   return hd_grid_make(context, &wide, name, out);
 }
 
-/* Where nothing is said of the alignment it must not matter: either no positional pattern, or START and END agree for every batch entry. */
+/* Where nothing is said of the alignment it must not matter: either no positional pattern, or START and END agree for every batch entry that has queries and keys. */
 static heed_status resolve_alignment(hd_problem *problem) {
   heed_attention *a = &problem->a;
   heed_context *context = problem->context;
@@ -94,10 +98,10 @@ static heed_status resolve_alignment(hd_problem *problem) {
   }
   if (a->align != HEED_ALIGN_UNSET || !(a->causal || a->has_window_left || a->has_window_right)) return HEED_OK;
   for (int64_t b = 0; b < problem->batch; b++) {
-    int64_t end = (a->key_lengths ? a->key_lengths[b] : problem->keys) - problem->queries;
-    HD_REQUIRE(end == 0, context, HEED_E_ARGUMENT,
+    int64_t keys = a->key_lengths ? a->key_lengths[b] : problem->keys;
+    HD_REQUIRE(keys == problem->queries || keys == 0 || problem->queries == 0, context, HEED_E_ARGUMENT,
                "align is not set, and with %lld queries and %lld keys (batch entry %lld) START and END differ: say which is meant",
-               (long long)problem->queries, (long long)(end + problem->queries), (long long)b);
+               (long long)problem->queries, (long long)keys, (long long)b);
   }
   a->align = HEED_ALIGN_START;
   return HEED_OK;
@@ -154,7 +158,10 @@ heed_status hd_problem_make(heed_context *context, const heed_attention *a, cons
                "%lld query heads are not a multiple of %lld key/value heads", (long long)out->heads, (long long)out->kv_heads);
     out->group = out->heads / out->kv_heads;
   }
-  HD_REQUIRE(out->queries < FAR && out->keys < FAR, context, HEED_E_OVERFLOW, "too many queries or keys");
+  int64_t rows;
+  HD_REQUIRE(out->queries < FAR && out->keys < FAR && hd_mul(out->batch, out->heads, &rows) && hd_mul(rows, out->queries, &rows), context,
+             HEED_E_OVERFLOW, "batch %lld, heads %lld, queries %lld, keys %lld are too many to count", (long long)out->batch,
+             (long long)out->heads, (long long)out->queries, (long long)out->keys);
   HD_TRY(check_numbers(out));
   HD_TRY(resolve_alignment(out));
   if (out->a.attend) {
@@ -172,6 +179,20 @@ heed_status hd_problem_make(heed_context *context, const heed_attention *a, cons
   return HEED_OK;
 }
 
+/* Rows are written by several threads: each element must be a place of its own. */
+static heed_status writable(heed_context *context, const heed_view *view, const char *name) {
+  char shape[HD_SHAPE_LENGTH];
+  HD_REQUIRE(!hd_view_overlaps_itself(view), context, HEED_E_LAYOUT, "%s: elements of %s share memory", name, hd_shape_text(view, shape));
+  return HEED_OK;
+}
+
+heed_status hd_outputs_apart(heed_context *context, const hd_named_view *output, const hd_named_view *inputs, int count) {
+  for (int i = 0; i < count; i++)
+    HD_REQUIRE(!inputs[i].view || !output->view || !hd_views_overlap(output->view, inputs[i].view), context, HEED_E_OVERLAP,
+               "%s overlaps %s", output->name, inputs[i].name);
+  return HEED_OK;
+}
+
 heed_status hd_row_grid(heed_context *context, const heed_view *view, const char *name, const hd_grid *q, hd_grid *out) {
   char shape[HD_SHAPE_LENGTH];
   HD_TRY(hd_view_check(context, view, name));
@@ -184,7 +205,7 @@ heed_status hd_row_grid(heed_context *context, const heed_view *view, const char
   HD_REQUIRE(out->batch == q->batch && out->heads == q->heads && out->rows == q->rows, context, HEED_E_SHAPE,
              "%s: %s, expected batch %lld, heads %lld, queries %lld", name, hd_shape_text(view, shape), (long long)q->batch,
              (long long)q->heads, (long long)q->rows);
-  return HEED_OK;
+  return writable(context, view, name);
 }
 
 heed_status hd_grid_expect(heed_context *context, const hd_grid *grid, const heed_view *view, const char *name, const hd_grid *q,
@@ -193,7 +214,7 @@ heed_status hd_grid_expect(heed_context *context, const hd_grid *grid, const hee
   HD_REQUIRE(grid->batch == q->batch && grid->heads == heads && grid->rows == rows && grid->columns == columns, context, HEED_E_SHAPE,
              "%s: %s, expected batch %lld, heads %lld, rows %lld, columns %lld", name, hd_shape_text(view, shape), (long long)q->batch,
              (long long)heads, (long long)rows, (long long)columns);
-  return HEED_OK;
+  return writable(context, view, name);
 }
 
 heed_status hd_attention_shapes(heed_context *context, const heed_view *q_view, const hd_source *k, const hd_source *v, hd_grid *q,

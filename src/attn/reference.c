@@ -83,12 +83,14 @@ heed_status heed_attention_reference(heed_context *context, const heed_attention
   HD_TRY(check_number(context, &rows.k, "k"));
   HD_TRY(check_number(context, &rows.v, "v"));
   HD_TRY(check_number(context, &rows.out, "out"));
-  HD_REQUIRE(!hd_views_overlap(out, q) && !hd_views_overlap(out, k) && !hd_views_overlap(out, v), context, HEED_E_OVERLAP,
-             "out overlaps an input");
-  if (extras && extras->lse) {
-    HD_TRY(hd_row_grid(context, extras->lse, "lse", &rows.q, &rows.lse));
+  const heed_view *lse = extras ? extras->lse : NULL;
+  if (lse) {
+    HD_TRY(hd_row_grid(context, lse, "lse", &rows.q, &rows.lse));
     HD_TRY(check_number(context, &rows.lse, "lse"));
   }
+  const hd_named_view others[] = {{q, "q"}, {k, "k"}, {v, "v"}, {problem.a.attend, "attend"}, {problem.a.bias, "bias"}, {out, "out"}};
+  HD_TRY(hd_outputs_apart(context, &(hd_named_view){out, "out"}, others, HD_COUNT(others) - 1));
+  HD_TRY(hd_outputs_apart(context, &(hd_named_view){lse, "lse"}, others, HD_COUNT(others)));
   int64_t count = problem.batch * problem.heads * problem.queries, room;
   HD_REQUIRE(hd_mul(context->threads, problem.keys, &room), context, HEED_E_OVERFLOW, "too many keys");
   HD_TRY(hd_allocate(context, "attention scores", room, sizeof *rows.scores, &rows.scores));

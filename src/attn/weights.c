@@ -110,8 +110,8 @@ static void run_item(void *argument, int64_t i, int worker) {
   int64_t first = group * problem->kernels->block_lanes;
   hd_lanes lanes = {.batch = i / job->groups / job->n_heads, .count = (int)HD_MIN(problem->kernels->block_lanes, job->n_rows - first)};
   float *scratch = job->scratch + worker * job->scratch_floats, *rows[HD_MAX_LANES];
-  float *copies = scratch + job->scratch_floats - problem->kernels->block_lanes * problem->keys; // only there where it is needed
-  bool direct = job->weights.column_stride == 1;
+  bool direct = job->weights.column_stride == 1; // otherwise rows are made at the end of the scratch and copied
+  float *copies = direct ? NULL : scratch + job->scratch_floats - problem->kernels->block_lanes * problem->keys;
   for (int lane = 0; lane < lanes.count; lane++) {
     lanes.head[lane] = job->heads ? job->heads[head] : head;
     lanes.row[lane] = job->rows ? job->rows[first + lane] : first + lane;
@@ -127,8 +127,9 @@ static void run_item(void *argument, int64_t i, int worker) {
 }
 
 static heed_status check_indices(heed_context *context, const char *what, const int64_t *index, int64_t count, int64_t limit) {
-  HD_REQUIRE(count >= 0 && (index || count == limit), context, HEED_E_ARGUMENT, "%lld %s asked for without naming them, there are %lld",
-             (long long)count, what, (long long)limit);
+  HD_REQUIRE(count >= 0, context, HEED_E_ARGUMENT, "%lld %s asked for", (long long)count, what);
+  HD_REQUIRE(index || count == limit, context, HEED_E_ARGUMENT, "%lld %s asked for without naming them, there are %lld", (long long)count,
+             what, (long long)limit);
   for (int64_t i = 0; index && i < count; i++)
     HD_REQUIRE(index[i] >= 0 && index[i] < limit, context, HEED_E_ARGUMENT, "%s %lld asked for, there are %lld", what, (long long)index[i],
                (long long)limit);
@@ -175,10 +176,15 @@ heed_status hd_attention_rows(heed_context *context, const heed_attention *a, co
 heed_status heed_attention_weights(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k, int64_t n_heads,
                                    const int64_t *heads, int64_t n_rows, const int64_t *rows, const heed_view *weights) {
   if (!context) return HEED_E_ARGUMENT;
+  heed_attention description;
   hd_source keys;
+  HD_TRY(hd_description_read(context, a, &description));
   HD_TRY(hd_view_check(context, q, "q"));
   HD_TRY(hd_source_of_view(context, k, "k", &keys));
   HD_TRY(hd_view_check(context, weights, "weights"));
-  HD_REQUIRE(!hd_views_overlap(weights, q) && !hd_views_overlap(weights, k), context, HEED_E_OVERLAP, "weights overlaps an input");
-  return hd_attention_rows(context, a, q, &keys, n_heads, heads, n_rows, rows, weights);
+  if (description.attend) HD_TRY(hd_view_check(context, description.attend, "attend"));
+  if (description.bias) HD_TRY(hd_view_check(context, description.bias, "bias"));
+  const hd_named_view inputs[] = {{q, "q"}, {k, "k"}, {description.attend, "attend"}, {description.bias, "bias"}};
+  HD_TRY(hd_outputs_apart(context, &(hd_named_view){weights, "weights"}, inputs, HD_COUNT(inputs)));
+  return hd_attention_rows(context, &description, q, &keys, n_heads, heads, n_rows, rows, weights);
 }

@@ -117,6 +117,9 @@ int64_t hd_view_count(const heed_view *view);
 /* The lowest and one past the highest byte that the view touches (equal if empty). */
 void hd_view_span(const heed_view *view, uintptr_t *begin, uintptr_t *end);
 bool hd_views_overlap(const heed_view *a, const heed_view *b);
+/* Whether two elements of a checked view may share memory, so that it is no place to write to. Nested axes (slices, transposes, packed heads) never do; axes that interleave in
+ * any other way count as sharing. */
+bool hd_view_overlaps_itself(const heed_view *view);
 
 /* One element as double, at an address. The slow way: reference, masks, messages. */
 double hd_element(const void *address, heed_type type);

@@ -102,6 +102,26 @@ bool hd_views_overlap(const heed_view *a, const heed_view *b) {
   return a_begin < b_end && b_begin < a_end;
 }
 
+/* Axes in the order of their strides: each step must clear all that the axes below it span. */
+bool hd_view_overlaps_itself(const heed_view *view) {
+  uint64_t stride[HEED_MAX_DIM], steps[HEED_MAX_DIM], span = 1;
+  int axes = 0;
+  for (int i = 0; i < view->ndim; i++) {
+    if (view->dim[i] == 0) return false;
+    if (view->dim[i] == 1) continue;
+    uint64_t size = view->stride[i] < 0 ? -(uint64_t)view->stride[i] : (uint64_t)view->stride[i];
+    int at = axes++;
+    for (; at > 0 && stride[at - 1] > size; at--) stride[at] = stride[at - 1], steps[at] = steps[at - 1];
+    stride[at] = size;
+    steps[at] = (uint64_t)view->dim[i] - 1;
+  }
+  for (int i = 0; i < axes; i++) {
+    if (stride[i] < span) return true;
+    span += steps[i] * stride[i];
+  }
+  return false;
+}
+
 double hd_element(const void *address, heed_type type) {
   switch (type) {
   case HEED_F32: return *(const float *)address;

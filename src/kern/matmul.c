@@ -11,12 +11,6 @@ static heed_status check(heed_context *context, const heed_view *view, const cha
   return HEED_OK;
 }
 
-/* Rows that share elements would be written twice, by different threads. */
-static bool rows_overlap(const heed_view *view) {
-  int64_t stride = view->stride[0] < 0 ? -view->stride[0] : view->stride[0];
-  return view->dim[0] > 1 && view->dim[1] > 0 && stride < view->dim[1];
-}
-
 heed_status heed_matmul(heed_context *context, const heed_view *a, const heed_view *b, const heed_view *c) {
   char shape[3][HD_SHAPE_LENGTH];
   if (!context) return HEED_E_ARGUMENT;
@@ -27,8 +21,8 @@ heed_status heed_matmul(heed_context *context, const heed_view *a, const heed_vi
              "a %s, b %s, c %s: allowed [n,k], [m,k], [n,m]", hd_shape_text(a, shape[0]), hd_shape_text(b, shape[1]),
              hd_shape_text(c, shape[2]));
   HD_REQUIRE(!hd_views_overlap(a, c) && !hd_views_overlap(b, c), context, HEED_E_OVERLAP, "c overlaps a or b");
-  HD_REQUIRE(!rows_overlap(c), context, HEED_E_LAYOUT, "c: rows of %s are %lld elements apart and overlap", hd_shape_text(c, shape[0]),
-             (long long)c->stride[0]);
+  HD_REQUIRE(!hd_view_overlaps_itself(c), context, HEED_E_LAYOUT, "c: rows of %s are %lld elements apart and overlap",
+             hd_shape_text(c, shape[0]), (long long)c->stride[0]);
   hd_rows_product(context, a->data, a->dim[0], a->stride[0], b->data, b->dim[0], b->dim[1], b->stride[0], c->data, c->stride[0]);
   return HEED_OK;
 }

@@ -109,6 +109,77 @@ static void overlaps(void **state) {
   refused(&c, HEED_E_OVERLAP, "lse overlaps");
 }
 
+/* An output with two elements in one place would be written twice, by different threads. */
+static void outputs_that_share_elements(void **state) {
+  (void)state;
+  call c;
+  legal(&c);
+  c.out.stride[1] = 0;
+  refused(&c, HEED_E_LAYOUT, "out: elements of [2,4,5,3] share memory");
+  c.out.stride[2] = 2;
+  refused(&c, HEED_E_LAYOUT, "out");
+  c.lse.stride[0] = 1;
+  refused(&c, HEED_E_LAYOUT, "lse");
+  c.q.stride[1] = 0; // the same queries for every head: legal, but not as a place for the output
+  c.out = c.q;
+  c.v = heed_view_of(c.k_data, HEED_F32, 4, (int64_t[]){2, 2, 6, 8});
+  refused(&c, HEED_E_LAYOUT, "out");
+  float weights[2 * 4 * 5 * 6];
+  heed_view w = heed_view_of(weights, HEED_F32, 4, (int64_t[]){2, 4, 5, 6});
+  w.stride[1] = 0;
+  assert_int_equal(heed_attention_weights(context, &c.a, &c.q, &c.k, 4, NULL, 5, NULL, &w), HEED_E_LAYOUT);
+  c.out.stride[2] = 0;
+  assert_int_equal(heed_attention_reference(context, &c.a, &c.q, &c.k, &c.v, &c.out, NULL), HEED_E_LAYOUT);
+}
+
+/* The calls beside forward refuse the same overlaps. */
+static void overlaps_of_the_other_calls(void **state) {
+  (void)state;
+  call c;
+  float weights[2 * 4 * 5 * 6];
+  legal(&c);
+  heed_view w = heed_view_of(weights, HEED_F32, 4, (int64_t[]){2, 4, 5, 6}), bias = heed_view_of(weights, HEED_F32, 2, (int64_t[]){5, 6});
+  c.a.bias = &bias;
+  assert_int_equal(heed_attention_weights(context, &c.a, &c.q, &c.k, 4, NULL, 5, NULL, &w), HEED_E_OVERLAP);
+  assert_non_null(strstr(heed_error(context), "weights overlaps bias"));
+  bias.data = c.out_data;
+  assert_int_equal(heed_attention_reference(context, &c.a, &c.q, &c.k, &c.v, &c.out, NULL), HEED_E_OVERLAP);
+  assert_non_null(strstr(heed_error(context), "out overlaps bias"));
+  legal(&c);
+  c.lse.data = c.out_data;
+  heed_attention_extras extras = {.size = sizeof extras, .lse = &c.lse};
+  assert_int_equal(heed_attention_reference(context, &c.a, &c.q, &c.k, &c.v, &c.out, &extras), HEED_E_OVERLAP);
+  assert_non_null(strstr(heed_error(context), "lse overlaps out"));
+}
+
+/* Rule 12: what has no elements has no memory, no reach and no alignment either. */
+static void empty_calls(void **state) {
+  (void)state;
+  call c;
+  legal(&c);
+  c.a.causal = true;
+  c.q.dim[2] = c.out.dim[2] = c.lse.dim[2] = 0;
+  ok(context, run(&c)); // no queries: START and END may differ
+  legal(&c);
+  c.a.causal = true;
+  c.k.dim[2] = c.v.dim[2] = 0;
+  ok(context, run(&c));
+  assert_true(c.out_data[0] == 0 && c.lse_data[0] == -INFINITY);
+  legal(&c);
+  const int64_t lengths[] = {5, 0};
+  c.a.causal = true;
+  c.a.key_lengths = lengths;
+  ok(context, run(&c));
+  legal(&c);
+  c.q.dim[3] = c.k.dim[3] = 0;
+  for (int i = 0; i < 4; i++) c.q.stride[i] = c.k.stride[i] = INT64_MAX;
+  ok(context, run(&c)); // d = 0: all scores 0
+  legal(&c);
+  c.q.dim[1] = c.out.dim[1] = c.q.dim[2] = c.out.dim[2] = (int64_t)1 << 40;
+  c.q.dim[3] = c.k.dim[3] = c.out.dim[3] = c.v.dim[3] = 0;
+  assert_int_equal(heed_attention_forward(context, &c.a, &c.q, &c.k, &c.v, &c.out, NULL), HEED_E_OVERFLOW);
+}
+
 static void descriptions(void **state) {
   (void)state;
   call c;
@@ -262,9 +333,17 @@ static void cancelled(void **state) {
 int main(void) {
   context = test_context(NULL);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(shapes),        cmocka_unit_test(types_and_pointers), cmocka_unit_test(overlaps),
-      cmocka_unit_test(descriptions),  cmocka_unit_test(weights_and_plans),  cmocka_unit_test(plans_count_live_tiles),
-      cmocka_unit_test(out_of_memory), cmocka_unit_test(cancelled),
+      cmocka_unit_test(shapes),
+      cmocka_unit_test(types_and_pointers),
+      cmocka_unit_test(overlaps),
+      cmocka_unit_test(descriptions),
+      cmocka_unit_test(weights_and_plans),
+      cmocka_unit_test(plans_count_live_tiles),
+      cmocka_unit_test(out_of_memory),
+      cmocka_unit_test(cancelled),
+      cmocka_unit_test(outputs_that_share_elements),
+      cmocka_unit_test(overlaps_of_the_other_calls),
+      cmocka_unit_test(empty_calls),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   heed_context_free(context);

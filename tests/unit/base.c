@@ -76,6 +76,28 @@ static void views_are_checked(void **state) {
   heed_context_free(context);
 }
 
+static void views_that_share_elements(void **state) {
+  (void)state;
+  float data[24];
+  heed_view view = heed_view_of(data, HEED_F32, 3, (int64_t[]){2, 3, 4});
+  assert_false(hd_view_overlaps_itself(&view));
+  view = heed_view_swap(view, 0, 2);
+  assert_false(hd_view_overlaps_itself(&view));
+  view.stride[1] = -view.stride[1]; // backwards is as good
+  assert_false(hd_view_overlaps_itself(&view));
+  view.stride[1] = 3; // one short of the four below it
+  assert_true(hd_view_overlaps_itself(&view));
+  view.dim[1] = 1; // an axis of one element never steps
+  assert_false(hd_view_overlaps_itself(&view));
+  view = heed_view_of(data, HEED_F32, 2, (int64_t[]){3, 4});
+  view.stride[0] = 0;
+  assert_true(hd_view_overlaps_itself(&view));
+  view.dim[1] = 0; // no elements, nothing shared
+  assert_false(hd_view_overlaps_itself(&view));
+  view = (heed_view){data, HEED_U8, 2, {2, 2}, {INT64_MIN, INT64_MAX}};
+  assert_false(hd_view_overlaps_itself(&view));
+}
+
 static void files_are_written_aside(void **state) {
   (void)state;
   heed_context *context = test_context(NULL);
@@ -116,8 +138,9 @@ static void levels_have_names(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(philox_known_answers), cmocka_unit_test(halves_round_trip),       cmocka_unit_test(arena_survives_and_frees),
-      cmocka_unit_test(views_are_checked),    cmocka_unit_test(files_are_written_aside), cmocka_unit_test(levels_have_names),
+      cmocka_unit_test(philox_known_answers), cmocka_unit_test(halves_round_trip),         cmocka_unit_test(arena_survives_and_frees),
+      cmocka_unit_test(views_are_checked),    cmocka_unit_test(views_that_share_elements), cmocka_unit_test(files_are_written_aside),
+      cmocka_unit_test(levels_have_names),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
