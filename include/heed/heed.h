@@ -5,7 +5,7 @@
  *   - a call that can fail returns heed_status; HEED_OK is 0, and heed_error(context) then holds one sentence with the shapes;
  *   - an illegal request is refused before any output is touched;
  *   - objects come in _new / _free pairs, _free(NULL) is allowed; a returned const pointer is borrowed and says for how long;
- *   - a description is a plain struct whose zero is the sensible default and whose first field is its own size;
+ *   - a description is a plain struct whose zero is the sensible default and whose first field is its own size (left 0, it is refused);
  *   - one context belongs to one caller thread at a time; objects that say "immutable" may be shared between contexts.
  * Before version 1.0 the binary interface may change with every minor version; the SONAME says so. */
 #ifndef HEED_HEED_H

@@ -112,8 +112,8 @@ typedef bool (*heed_generate_fn)(void *user, int32_t id, heed_text text);
 
 typedef struct heed_generate_options {
   size_t size;
-  int64_t count; /* at most so many new tokens */
-  heed_sampling sampling;
+  int64_t count;           /* at most so many new tokens */
+  heed_sampling sampling;  /* its own size need not be set */
   bool ignore_end;         /* go on after an end token */
   const heed_watch *watch; /* or NULL */
   heed_generate_fn emit;

@@ -131,10 +131,7 @@ static heed_status check_numbers(hd_problem *problem) {
 
 heed_status hd_description_read(heed_context *context, const heed_attention *a, heed_attention *out) {
   *out = (heed_attention){.size = sizeof *out};
-  if (!a) return HEED_OK;
-  HD_REQUIRE(a->size >= sizeof a->size, context, HEED_E_ARGUMENT, "heed_attention: size is not set");
-  memcpy(out, a, HD_MIN(a->size, sizeof *out));
-  return HEED_OK;
+  return hd_options_read(context, "heed_attention", a, out, sizeof *out);
 }
 
 heed_status hd_problem_make(heed_context *context, const heed_attention *a, const hd_shapes *shapes, hd_problem *out) {

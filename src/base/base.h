@@ -71,6 +71,10 @@ int hd_processors(void);
 /* Seconds of a steady clock. */
 double hd_now(void);
 
+/* A public struct of options, however old the caller's header: its first field is its size, which says how much of it there is. given NULL leaves *out, the defaults, as it
+ * is; a size that is not set would too, in silence, and is HEED_E_ARGUMENT. `name` is for the message. */
+heed_status hd_options_read(heed_context *context, const char *name, const void *given, void *out, size_t size);
+
 /* ---- memory -------------------------------------------------------------------------------------------------------------- */
 
 #define HD_ALIGN 64 /* a cache line, and one AVX-512 register */

@@ -49,11 +49,20 @@ static heed_level best_level(void) {
   return cpu.avx512 ? HEED_LEVEL_AVX512 : cpu.avx2 ? HEED_LEVEL_AVX2 : HEED_LEVEL_SCALAR;
 }
 
+heed_status hd_options_read(heed_context *context, const char *name, const void *given, void *out, size_t size) {
+  size_t given_size;
+  if (!given) return HEED_OK;
+  memcpy(&given_size, given, sizeof given_size);
+  HD_REQUIRE(given_size >= sizeof given_size, context, HEED_E_ARGUMENT, "%s: size is not set", name);
+  memcpy(out, given, HD_MIN(given_size, size));
+  return HEED_OK;
+}
+
 heed_status heed_context_new(const heed_options *given, heed_context **out) {
   if (!out) return HEED_E_ARGUMENT;
   *out = NULL;
   heed_options options = {0};
-  if (given) memcpy(&options, given, HD_MIN(given->size, sizeof options));
+  HD_TRY(hd_options_read(NULL, "heed_options", given, &options, sizeof options));
   if (options.threads < 0 || options.threads > MAX_THREADS) return HEED_E_ARGUMENT;
   if (!options.allocator.allocate != !options.allocator.release) return HEED_E_ARGUMENT;
   if (!heed_level_available(options.level)) return HEED_E_UNSUPPORTED;

@@ -82,7 +82,8 @@ heed_status heed_generate(heed_session *session, const int32_t *ids, int64_t cou
   generation g = {.session = session, .options = {.size = sizeof g.options}, .report = {.size = sizeof g.report}};
   HD_REQUIRE(options && (!report || report->size >= sizeof report->size), context, HEED_E_ARGUMENT,
              "heed_generate: no options, or a report whose size is not set");
-  memcpy(&g.options, options, HD_MIN(options->size, sizeof g.options));
+  HD_TRY(hd_options_read(context, "heed_generate_options", options, &g.options, sizeof g.options));
+  g.options.sampling.size = sizeof g.options.sampling; // it lies within, so its size is known
   HD_REQUIRE(ids && count >= 1, context, HEED_E_ARGUMENT, "generation needs a prompt of at least one token");
   HD_REQUIRE(g.options.count >= 0, context, HEED_E_ARGUMENT, "a negative number of new tokens (got %lld)", (long long)g.options.count);
   heed_status status = generate(&g, ids, count);

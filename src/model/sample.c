@@ -91,7 +91,9 @@ static int32_t draw(candidate *heap, int64_t n, const heed_sampling *s, int64_t 
   const candidate best = heap[0];
   // taken [left, n): the likeliest is the last, and so on down.
   int64_t keep = s->top_k ? HD_MIN(s->top_k, n) : n, left = n;
-  bool cut_k = keep<n, cut_p = s->top_p> 0 && s->top_p<1, cut_min = s->min_p> 0;
+  bool cut_k = keep < n;
+  bool cut_p = s->top_p > 0 && s->top_p < 1;
+  bool cut_min = s->min_p > 0;
 
   double mass = 0;
   if (cut_k)
@@ -129,7 +131,7 @@ heed_status heed_sample(heed_context *context, const heed_sampling *given, const
                         int64_t count, int64_t step, int32_t *id) {
   if (!context) return HEED_E_ARGUMENT;
   heed_sampling s = {.size = sizeof s};
-  if (given) memcpy(&s, given, HD_MIN(given->size, sizeof s));
+  HD_TRY(hd_options_read(context, "heed_sampling", given, &s, sizeof s));
   HD_TRY(check(context, &s, logits, vocabulary, history, count, step, id));
   candidate *candidates;
   HD_TRY(hd_allocate(context, "sampling candidates", vocabulary, sizeof *candidates, &candidates));

@@ -9,7 +9,7 @@ heed_status heed_session_new(heed_context *context, heed_model *model, const hee
   if (!context) return HEED_E_ARGUMENT;
   HD_REQUIRE(model && out, context, HEED_E_ARGUMENT, "heed_session_new needs a model and a place for the session");
   heed_session_options options = {.size = sizeof options};
-  if (given) memcpy(&options, given, HD_MIN(given->size, sizeof options));
+  HD_TRY(hd_options_read(context, "heed_session_options", given, &options, sizeof options));
   const hd_transformer_spec *spec = &model->spec;
   HD_REQUIRE(options.capacity >= 0 && options.chunk >= 0, context, HEED_E_ARGUMENT,
              "a session's capacity and chunk must not be negative (got %lld and %lld)", (long long)options.capacity,
@@ -125,7 +125,7 @@ heed_status heed_session_run(heed_session *session, const int32_t *ids, int64_t 
   heed_context *context = session->context;
   const hd_transformer_spec *spec = &session->model->spec;
   heed_watch watch = {.size = sizeof watch};
-  if (given) memcpy(&watch, given, HD_MIN(given->size, sizeof watch));
+  HD_TRY(hd_options_read(context, "heed_watch", given, &watch, sizeof watch));
   HD_TRY(check_run(session, ids, count, logits, rows));
   if (given) HD_TRY(hd_watch_check(context, session->model, &watch));
 

@@ -19,10 +19,11 @@ heed_status heed_decoder_new(heed_context *context, const heed_tokenizer *tokeni
   if (!context || !tokenizer || !out)
     return hd_fail(context, HEED_E_ARGUMENT, "heed_decoder_new: context, tokenizer and out must not be null");
   heed_decoder *decoder;
+  heed_decode_options chosen = {0};
   *out = NULL;
+  HD_TRY(hd_options_read(context, "heed_decode_options", options, &chosen, sizeof chosen));
   HD_TRY(hd_allocate(context, "a decoder", 1, sizeof *decoder, &decoder));
-  *decoder = (heed_decoder){.context = context, .tokenizer = tokenizer};
-  if (options) memcpy(&decoder->options, options, HD_MIN(options->size, sizeof decoder->options));
+  *decoder = (heed_decoder){.context = context, .tokenizer = tokenizer, .options = chosen};
   *out = decoder;
   return HEED_OK;
 }

@@ -214,7 +214,7 @@ heed_status heed_encode(heed_context *context, const heed_tokenizer *tokenizer, 
   *ids = NULL;
   *count = 0;
   heed_encode_options options = {0};
-  if (given) memcpy(&options, given, HD_MIN(given->size, sizeof options));
+  HD_TRY(hd_options_read(context, "heed_encode_options", given, &options, sizeof options));
   size_t valid = hd_utf8_valid(text.data, text.length);
   HD_REQUIRE(valid == text.length, context, HEED_E_FORMAT, "the text is not UTF-8 (byte %zu of %zu, got 0x%02X)", valid, text.length,
              (unsigned char)text.data[valid]);

@@ -414,7 +414,7 @@ heed_status heed_record_terminal(heed_context *context, const heed_record *given
   if (!context) return HEED_E_ARGUMENT;
   screen s = {.record = &record, .options = {.query = -1}, .ink = ABSENT, .paper = ABSENT};
   HD_TRY(hd_record_open(context, given, &record));
-  if (options) memcpy(&s.options, options, HD_MIN(options->size, sizeof s.options));
+  HD_TRY(hd_options_read(context, "heed_terminal_options", options, &s.options, sizeof s.options));
   HD_TRY(check_options(context, &record, &s.options));
   s.width = s.options.width ? HD_MAX(s.options.width, LEAST_WIDTH) : DEFAULT_WIDTH;
   hd_color_map(s.options.dark, s.map);

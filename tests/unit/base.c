@@ -98,6 +98,27 @@ static void views_that_share_elements(void **state) {
   assert_false(hd_view_overlaps_itself(&view));
 }
 
+/* A size that is not set would turn every option off in silence. */
+static void options_have_a_size(void **state) {
+  (void)state;
+  heed_context *context = NULL;
+  assert_int_equal(heed_context_new(&(heed_options){.threads = 2}, &context), HEED_E_ARGUMENT);
+  assert_null(context);
+  context = test_context(NULL);
+  struct {
+    size_t size;
+    int64_t first, second;
+  } old = {.size = 2 * sizeof(int64_t), .first = 3, .second = 4}, out = {.first = 1, .second = 2};
+  ok(context, hd_options_read(context, "old", NULL, &out, sizeof out));
+  assert_true(out.first == 1 && out.second == 2);
+  ok(context, hd_options_read(context, "old", &old, &out, sizeof out));
+  assert_true(out.first == 3 && out.second == 2); // the caller's header did not know the second field
+  old.size = 0;
+  assert_int_equal(hd_options_read(context, "old", &old, &out, sizeof out), HEED_E_ARGUMENT);
+  assert_string_equal(heed_error(context), "old: size is not set");
+  heed_context_free(context);
+}
+
 static void files_are_written_aside(void **state) {
   (void)state;
   heed_context *context = test_context(NULL);
@@ -138,9 +159,9 @@ static void levels_have_names(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(philox_known_answers), cmocka_unit_test(halves_round_trip),         cmocka_unit_test(arena_survives_and_frees),
-      cmocka_unit_test(views_are_checked),    cmocka_unit_test(views_that_share_elements), cmocka_unit_test(files_are_written_aside),
-      cmocka_unit_test(levels_have_names),
+      cmocka_unit_test(philox_known_answers),    cmocka_unit_test(halves_round_trip),         cmocka_unit_test(arena_survives_and_frees),
+      cmocka_unit_test(views_are_checked),       cmocka_unit_test(views_that_share_elements), cmocka_unit_test(options_have_a_size),
+      cmocka_unit_test(files_are_written_aside), cmocka_unit_test(levels_have_names),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
