@@ -79,14 +79,17 @@ heed_status hd_options_read(heed_context *context, const char *name, const void 
 
 #define HD_ALIGN 64 /* a cache line, and one AVX-512 register */
 
-/* count × size bytes aligned to HD_ALIGN through the context's allocator, or NULL with no error recorded (hd_allocate records one). Zero bytes give a valid pointer. */
-void *hd_try_allocate(heed_context *context, int64_t count, size_t size);
+/* *out_pointer gets count × size bytes aligned to HD_ALIGN through the context's allocator; zero bytes give a valid pointer. HEED_E_MEMORY or HEED_E_OVERFLOW with a sentence
+ * that says what the memory was for. */
+heed_status hd_allocate(heed_context *context, const char *what, int64_t count, size_t size, void *out_pointer);
 /* The caller remembers count and size. memory may be NULL. */
 void hd_release(heed_context *context, void *memory, int64_t count, size_t size);
-/* As hd_try_allocate, but HEED_E_MEMORY or HEED_E_OVERFLOW with a sentence that says what the memory was for. */
-heed_status hd_allocate(heed_context *context, const char *what, int64_t count, size_t size, void *out_pointer);
 /* Grows an array that holds *capacity elements to at least need (by half again), keeping its content. */
 heed_status hd_grow(heed_context *context, const char *what, void *pointer_to_array, int64_t *capacity, int64_t need, size_t size);
+
+/* The host's memory for libraries that free without saying how much (zlib, libpng, PCRE2): the size stands in front. NULL where there is none. */
+void *hd_sized_allocate(const heed_allocator *allocator, size_t bytes);
+void hd_sized_release(const heed_allocator *allocator, void *memory);
 
 /* An arena gives memory that is released all at once: one per loaded file, model or picture. Zero is an empty arena. It keeps the allocator, not the context, so it may
  * outlive the context that filled it. */

@@ -1,7 +1,7 @@
 /* cpu.c: CPU features by CPUID and XGETBV. The instruction alone is not enough: a kernel or hypervisor that does not save the wide registers makes them unusable. */
 #include "cpu.h"
 
-#if defined(__x86_64__) || defined(__i386__)
+#if defined(__x86_64__) // 32-bit x86 has no kernels but the scalar ones
 #include <cpuid.h>
 
 static uint64_t saved_registers(void) {

@@ -16,9 +16,13 @@ heed_status hd_file_open(heed_context *context, const char *path, hd_file *out) 
   // O_NONBLOCK: opening a pipe nobody writes to must not hang; it changes nothing for regular files.
   int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   HD_REQUIRE(descriptor >= 0, context, HEED_E_FILE, "%s: %s", path, strerror(errno));
-  if (fstat(descriptor, &info) != 0 || !S_ISREG(info.st_mode)) {
+  const char *problem = fstat(descriptor, &info) != 0 ? strerror(errno)
+                        : S_ISDIR(info.st_mode)       ? "is a directory"
+                        : !S_ISREG(info.st_mode)      ? "is not a regular file"
+                                                      : NULL;
+  if (problem) {
     close(descriptor);
-    return hd_fail(context, HEED_E_FILE, "%s: %s", path, S_ISDIR(info.st_mode) ? "is a directory" : "is not a regular file");
+    return hd_fail(context, HEED_E_FILE, "%s: %s", path, problem);
   }
   *out = (hd_file){.descriptor = descriptor, .size = info.st_size, .path = path};
   return HEED_OK;
@@ -73,6 +77,11 @@ bool hd_is_directory(const char *path) {
 bool hd_file_exists(const char *path) {
   struct stat info;
   return stat(path, &info) == 0;
+}
+
+bool hd_ends_with(const char *path, const char *end) {
+  size_t length = strlen(path), tail = strlen(end);
+  return length >= tail && strcmp(path + length - tail, end) == 0;
 }
 
 heed_status hd_writer_begin(heed_context *context, const char *path, hd_writer *out) {

@@ -22,6 +22,7 @@ heed_status hd_file_read(heed_context *context, const hd_file *file, int64_t off
 heed_status hd_file_load(heed_context *context, const char *path, int64_t limit, char **data, int64_t *size);
 bool hd_is_directory(const char *path);
 bool hd_file_exists(const char *path);
+bool hd_ends_with(const char *path, const char *end);
 
 /* Writing aside: begin, write any number of times, then commit or abandon. After a failing write only abandon is useful. */
 typedef struct hd_writer {

@@ -4,12 +4,6 @@
 
 #include <stdio.h>
 
-void *hd_try_allocate(heed_context *context, int64_t count, size_t size) {
-  int64_t bytes;
-  if (size > INT64_MAX || !hd_mul(count, (int64_t)size, &bytes) || (uint64_t)bytes > SIZE_MAX / 2) return NULL;
-  return context->allocator.allocate(context->allocator.user, (size_t)HD_MAX(bytes, 1), HD_ALIGN);
-}
-
 void hd_release(heed_context *context, void *memory, int64_t count, size_t size) {
   if (memory) context->allocator.release(context->allocator.user, memory, HD_MAX((size_t)count * size, 1));
 }
@@ -47,6 +41,24 @@ heed_status hd_grow(heed_context *context, const char *what, void *pointer_to_ar
   memcpy(pointer_to_array, &grown, sizeof grown);
   *capacity = target;
   return HEED_OK;
+}
+
+/* The size has a cell as wide as the alignment, so that the memory behind it is aligned too. */
+void *hd_sized_allocate(const heed_allocator *allocator, size_t bytes) {
+  if (bytes > SIZE_MAX / 2) return NULL;
+  bytes += HD_ALIGN;
+  char *memory = allocator->allocate(allocator->user, bytes, HD_ALIGN);
+  if (!memory) return NULL;
+  memcpy(memory, &bytes, sizeof bytes);
+  return memory + HD_ALIGN;
+}
+
+void hd_sized_release(const heed_allocator *allocator, void *memory) {
+  if (!memory) return;
+  char *begin = (char *)memory - HD_ALIGN;
+  size_t bytes;
+  memcpy(&bytes, begin, sizeof bytes);
+  allocator->release(allocator->user, begin, bytes);
 }
 
 /* ---- arena --------------------------------------------------------------------------------------------------------------- */

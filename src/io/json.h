@@ -59,6 +59,9 @@ bool hd_json_has(const hd_json_place *in, const char *key);
 heed_status hd_json_wrong(const hd_json_place *in, const char *key, const char *problem);
 
 static inline heed_text hd_text_of(const char *chars) { return (heed_text){chars, strlen(chars)}; }
+static inline bool hd_text_is(heed_text text, const char *what) {
+  return strlen(what) == text.length && memcmp(text.data, what, text.length) == 0;
+}
 
 /* Whether a text is UTF-8 without control characters, as names are that people see. */
 bool hd_is_printable(heed_text text);

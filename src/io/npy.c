@@ -48,8 +48,6 @@ static heed_status take_text(parser *p, heed_text *out) {
   return HEED_OK;
 }
 
-static bool text_is(heed_text text, const char *word) { return text.length == strlen(word) && memcmp(text.data, word, text.length) == 0; }
-
 static heed_status take_dim(parser *p, int64_t *out) {
   int64_t value = 0;
   skip_space(p);
@@ -123,7 +121,7 @@ static heed_status parse_dict(parser *p, hd_npy_head *head) {
     int key = 0;
     if (!comma) return bad(p, "a comma is missing");
     HD_TRY(take_text(p, &name));
-    while (key < HD_COUNT(keys) && !text_is(name, keys[key])) key++;
+    while (key < HD_COUNT(keys) && !hd_text_is(name, keys[key])) key++;
     if (key == HD_COUNT(keys) || seen[key]) return bad(p, "a key that is unknown or there twice");
     seen[key] = true;
     if (!accept(p, ':')) return bad(p, "a colon is missing");

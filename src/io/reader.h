@@ -42,7 +42,6 @@ heed_status hd_gguf_read(heed_context *context, hd_tensors *tensors, const char 
 heed_status hd_safetensors_read(heed_context *context, hd_tensors *tensors, const char *path, const json_t *only, const char *shard);
 heed_status hd_safetensors_index_read(heed_context *context, hd_tensors *tensors, const char *path);
 
-bool hd_ends_with(const char *text, const char *end);
 /* count = Π dim, false where it does not fit in 64 bits. */
 bool hd_count_elements(int ndim, const int64_t *dim, int64_t *count);
 

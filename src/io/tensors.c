@@ -69,11 +69,6 @@ static heed_status finish(heed_context *context, hd_tensors *tensors) {
   return HEED_OK;
 }
 
-bool hd_ends_with(const char *text, const char *end) {
-  size_t length = strlen(text), tail = strlen(end);
-  return length >= tail && strcmp(text + length - tail, end) == 0;
-}
-
 /* ---- opening --------------------------------------------------------------------------------------------------------------- */
 
 static heed_status join(heed_context *context, hd_tensors *tensors, const char *directory, const char *name, const char **out) {

@@ -1,8 +1,9 @@
 /* machine.c: what this machine reaches right now: multiply-adds in registers and reads of main memory, on the context's level and threads. */
 #include "kernels.h"
 
-/* Four times a large last-level cache a thread would be better still, but a measurement should not need gigabytes. */
-enum { READ_BYTES = 64 << 20 };
+/* Four times a large last-level cache a thread would be better still, but a measurement should not need gigabytes; and far fewer than MAX_READERS threads already fill a
+ * memory's bandwidth. */
+enum { READ_BYTES = 64 << 20, MAX_READERS = 64 };
 
 /* Rounds of a run that is long beside the start of a thread: about a tenth of a millisecond. */
 enum { SHORT_ROUNDS = 50000 };
@@ -10,21 +11,26 @@ enum { SHORT_ROUNDS = 50000 };
 struct work {
   const hd_kernels *kernels;
   int64_t rounds;
-  float *data[HD_MAX_LANES];
-  volatile float sink;
+  float *data[MAX_READERS];
 };
 
+/* A result that is used, so that the compiler keeps the work. */
+static void keep(float result) {
+  volatile float sink = result;
+  (void)sink;
+}
+
 static void run_peak(void *argument, int64_t i, int worker) {
-  struct work *work = argument;
+  const struct work *work = argument;
   (void)i;
   (void)worker;
-  work->sink = work->kernels->peak(work->rounds);
+  keep(work->kernels->peak(work->rounds));
 }
 
 static void run_read(void *argument, int64_t i, int worker) {
-  struct work *work = argument;
+  const struct work *work = argument;
   (void)worker;
-  work->sink = work->kernels->read(work->data[i], READ_BYTES / (int64_t)sizeof(float));
+  keep(work->kernels->read(work->data[i], READ_BYTES / (int64_t)sizeof(float)));
 }
 
 /* The best rate of as many runs as fit in the time: interference only ever slows a run down. */
@@ -44,7 +50,7 @@ heed_status heed_machine_measure(heed_context *context, double seconds, heed_mac
   HD_REQUIRE(seconds >= 0 && seconds <= 3600, context, HEED_E_ARGUMENT, "seconds %g, allowed 0 to 3600", seconds);
   if (seconds == 0) seconds = 0.1;
   struct work work = {.kernels = hd_kernels_of(context)};
-  int threads = HD_MIN(context->threads, HD_MAX_LANES);
+  int threads = context->threads, readers = HD_MIN(threads, MAX_READERS);
   heed_machine result = {.size = out->size};
 
   // Each run a twentieth of the time: long enough that starting threads does not show. Its length comes from this thread alone and from the best of several
@@ -61,12 +67,12 @@ heed_status heed_machine_measure(heed_context *context, double seconds, heed_mac
       best_rate(context, run_peak, &work, threads, (double)threads * (double)work.rounds * work.kernels->peak_flops, seconds / 2);
 
   heed_status status = HEED_OK;
-  for (int i = 0; i < threads && status == HEED_OK; i++) {
+  for (int i = 0; i < readers && status == HEED_OK; i++) {
     status = hd_allocate(context, "bandwidth measurement", READ_BYTES, 1, &work.data[i]);
     if (status == HEED_OK) memset(work.data[i], 0, READ_BYTES);
   }
-  if (status == HEED_OK) result.read_bytes = best_rate(context, run_read, &work, threads, (double)threads * READ_BYTES, seconds / 2);
-  for (int i = 0; i < threads; i++) hd_release(context, work.data[i], READ_BYTES, 1);
+  if (status == HEED_OK) result.read_bytes = best_rate(context, run_read, &work, readers, (double)readers * READ_BYTES, seconds / 2);
+  for (int i = 0; i < readers; i++) hd_release(context, work.data[i], READ_BYTES, 1);
   if (status == HEED_OK) memcpy(out, &result, HD_MIN(out->size, sizeof result));
   return status;
 }

@@ -96,13 +96,11 @@ static heed_status read_activation(const hd_config *config, hd_transformer_spec 
 #define FACTOR_MIN    1e-6
 #define FACTOR_MAX    1e6
 
-static bool text_is(heed_text text, const char *word) { return text.length == strlen(word) && memcmp(text.data, word, text.length) == 0; }
-
 static heed_status scaling_kind(const hd_config *config, const char *key, heed_text type, bool gguf, hd_rotary_scaling *out) {
   char quoted[HD_QUOTE_LENGTH];
-  if (text_is(type, "none") || text_is(type, "default")) *out = HD_SCALING_NONE;
-  else if (text_is(type, "linear")) *out = HD_SCALING_LINEAR;
-  else if (text_is(type, "llama3") && !gguf) *out = HD_SCALING_LLAMA3;
+  if (hd_text_is(type, "none") || hd_text_is(type, "default")) *out = HD_SCALING_NONE;
+  else if (hd_text_is(type, "linear")) *out = HD_SCALING_LINEAR;
+  else if (hd_text_is(type, "llama3") && !gguf) *out = HD_SCALING_LLAMA3;
   else
     return hd_fail(config->context, HEED_E_UNSUPPORTED, "%s: this scaling of rotary positions is not supported (%s, got %s, allowed %s)",
                    config->file, key, hd_quote(type, quoted), gguf ? "none, linear" : "default, linear, llama3");

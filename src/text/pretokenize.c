@@ -10,25 +10,8 @@
 
 /* ---- PCRE2's memory ------------------------------------------------------------------------------------------------------- */
 
-/* The host's release wants the size back, so it goes in front; HD_ALIGN keeps what PCRE2 sees aligned. */
-static void *pcre_allocate(size_t size, void *user) {
-  const heed_allocator *allocator = user;
-  if (size > SIZE_MAX / 2) return NULL;
-  char *memory = allocator->allocate(allocator->user, size + HD_ALIGN, HD_ALIGN);
-  if (!memory) return NULL;
-  size += HD_ALIGN;
-  memcpy(memory, &size, sizeof size);
-  return memory + HD_ALIGN;
-}
-
-static void pcre_release(void *memory, void *user) {
-  const heed_allocator *allocator = user;
-  if (!memory) return;
-  char *begin = (char *)memory - HD_ALIGN;
-  size_t size;
-  memcpy(&size, begin, sizeof size);
-  allocator->release(allocator->user, begin, size);
-}
+static void *pcre_allocate(size_t bytes, void *allocator) { return hd_sized_allocate(allocator, bytes); }
+static void pcre_release(void *memory, void *allocator) { hd_sized_release(allocator, memory); }
 
 /* ---- compiling ------------------------------------------------------------------------------------------------------------ */
 

@@ -49,11 +49,6 @@ void heed_tokenizer_free(heed_tokenizer *tokenizer) {
 
 /* ---- loading -------------------------------------------------------------------------------------------------------------- */
 
-static bool ends_with(const char *text, const char *end) {
-  size_t length = strlen(text), tail = strlen(end);
-  return length >= tail && strcmp(text + length - tail, end) == 0;
-}
-
 /* DIRECTORY/tokenizer.json, where the directory is the first `length` bytes of path (0: the current one). */
 static heed_status load_from_directory(heed_context *context, const char *path, size_t length, heed_tokenizer **out) {
   static const char name[] = "tokenizer.json";
@@ -72,7 +67,8 @@ static heed_status load_from_directory(heed_context *context, const char *path, 
 /* Whether the path names another part of a model directory than its tokenizer: weights, their index, a configuration. */
 static bool is_beside_tokenizer(const char *path) {
   const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-  return ends_with(name, ".safetensors") || ends_with(name, ".index.json") || (strncmp(name, "config", 6) == 0 && ends_with(name, ".json"));
+  return hd_ends_with(name, ".safetensors") || hd_ends_with(name, ".index.json") ||
+         (strncmp(name, "config", 6) == 0 && hd_ends_with(name, ".json"));
 }
 
 heed_status heed_tokenizer_load(heed_context *context, const char *path, heed_tokenizer **out) {
@@ -83,7 +79,7 @@ heed_status heed_tokenizer_load(heed_context *context, const char *path, heed_to
     const char *slash = strrchr(path, '/');
     return load_from_directory(context, path, slash ? (size_t)(slash - path) + 1 : 0, out);
   }
-  if (ends_with(path, ".json")) return hd_tokenizer_load_json(context, path, out);
+  if (hd_ends_with(path, ".json")) return hd_tokenizer_load_json(context, path, out);
   hd_tensors *tensors;
   HD_TRY(hd_tensors_open(context, path, &tensors));
   heed_status status = hd_tokenizer_load_gguf(context, tensors, out);

@@ -67,10 +67,6 @@ struct heed_tokenizer {
 heed_status hd_merge_parts(heed_context *context, const hd_tokenizer_spec *spec, int64_t i, heed_text line, heed_text *left,
                            heed_text *right);
 
-static inline bool hd_text_is(heed_text text, const char *what) {
-  return strlen(what) == text.length && memcmp(text.data, what, text.length) == 0;
-}
-
 /* HEED_E_FORMAT, HEED_E_UNSUPPORTED, HEED_E_MEMORY; *out is NULL on error. */
 heed_status hd_tokenizer_new(heed_context *context, const hd_tokenizer_spec *spec, heed_tokenizer **out);
 

@@ -100,11 +100,11 @@ static void for_each_row(page *p, void (*put)(page *, const float *, hd_live)) {
       for (int64_t i = 0; i < r->queries && p->out.status == HEED_OK; i++) put(p, hd_record_row(r, l, h, i), hd_record_live(r, l, i));
 }
 
-static voidpf zlib_allocate(voidpf context, uInt count, uInt size) { return hd_sized_allocate(context, (size_t)count * size); }
-static void zlib_release(voidpf context, voidpf memory) { hd_sized_release(context, memory); }
+static voidpf zlib_allocate(voidpf allocator, uInt count, uInt size) { return hd_sized_allocate(allocator, (size_t)count * size); }
+static void zlib_release(voidpf allocator, voidpf memory) { hd_sized_release(allocator, memory); }
 
 static void put_cells(page *p) {
-  p->stream = (z_stream){.zalloc = zlib_allocate, .zfree = zlib_release, .opaque = p->out.context};
+  p->stream = (z_stream){.zalloc = zlib_allocate, .zfree = zlib_release, .opaque = &p->out.context->allocator};
   // 15 bits of window and memory level 9: the most that every reader of zlib streams takes.
   if (deflateInit2(&p->stream, Z_BEST_COMPRESSION, Z_DEFLATED, 15, 9, Z_FILTERED) != Z_OK) {
     p->status = hd_fail(p->out.context, HEED_E_MEMORY, "html: out of memory");

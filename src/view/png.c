@@ -260,7 +260,7 @@ static void encode_rows(encoder *e, const plate *p) {
 }
 
 static heed_status encode(const plate *p, encoder *e) {
-  e->png = png_create_write_struct_2(PNG_LIBPNG_VER_STRING, e, on_error, on_warning, p->context, on_allocate, on_release);
+  e->png = png_create_write_struct_2(PNG_LIBPNG_VER_STRING, e, on_error, on_warning, &p->context->allocator, on_allocate, on_release);
   e->info = e->png ? png_create_info_struct(e->png) : NULL;
   if (!e->info) e->status = hd_fail(p->context, HEED_E_MEMORY, "png: out of memory");
   else if (!setjmp(png_jmpbuf(e->png))) encode_rows(e, p);

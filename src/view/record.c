@@ -84,20 +84,3 @@ const char *hd_model_shape(const heed_record *record, char buffer[HD_SHAPE_NAME]
              (long long)record->keys);
   return buffer;
 }
-
-/* The size stands in front of the memory, in a cell as wide as the alignment. */
-void *hd_sized_allocate(heed_context *context, size_t bytes) {
-  if (bytes > INT64_MAX / 2) return NULL;
-  char *memory = hd_try_allocate(context, (int64_t)bytes + HD_ALIGN, 1);
-  if (!memory) return NULL;
-  memcpy(memory, &bytes, sizeof bytes);
-  return memory + HD_ALIGN;
-}
-
-void hd_sized_release(heed_context *context, void *memory) {
-  if (!memory) return;
-  size_t bytes;
-  char *begin = (char *)memory - HD_ALIGN;
-  memcpy(&bytes, begin, sizeof bytes);
-  hd_release(context, begin, (int64_t)bytes + HD_ALIGN, 1);
-}

@@ -86,7 +86,7 @@ void hd_out_escaped(hd_out *out, const char *text, int bytes);
 /* Flushes; HEED_E_WRITE if the sink failed. */
 heed_status hd_out_end(hd_out *out);
 
-/* ---- captions and memory for libraries ----------------------------------------------------------------------------------- */
+/* ---- captions ------------------------------------------------------------------------------------------------------------ */
 
 /* "layer 13, head 4" with the model's numbers, into buffer; returns buffer. */
 enum { HD_HEAD_NAME = 64 };
@@ -94,10 +94,6 @@ const char *hd_head_name(const heed_record *record, int64_t layer, int64_t head,
 /* "30 layers × 9 heads (3 key/value) · 13 tokens". */
 enum { HD_SHAPE_NAME = 160 };
 const char *hd_model_shape(const heed_record *record, char buffer[HD_SHAPE_NAME]);
-
-/* Memory from the context for libraries that free without saying how much (zlib, libpng). */
-void *hd_sized_allocate(heed_context *context, size_t bytes);
-void hd_sized_release(heed_context *context, void *memory);
 
 static inline heed_text hd_text(const char *text) { return (heed_text){text, strlen(text)}; }
 
