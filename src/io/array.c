@@ -17,6 +17,15 @@ static const char *name_of(const char *path) {
   return NULL;
 }
 
+bool hd_names_container(const char *path) {
+  for (int64_t i = 0; i < HD_COUNT(containers); i++) {
+    size_t length = strlen(containers[i]);
+    for (const char *at = path; (at = strstr(at, containers[i])); at += length)
+      if (at[length] == ':' || !at[length]) return true;
+  }
+  return false;
+}
+
 static heed_status load_npy(heed_context *context, const char *path, heed_view *out) {
   hd_npy_file file;
   HD_TRY(hd_npy_open(context, path, &file));

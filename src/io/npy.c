@@ -320,18 +320,13 @@ static heed_status write_data(hd_writer *writer, const heed_view *view) {
   return status;
 }
 
-/* Nobody means a file called "x.npz:name". */
-static bool names_container(const char *path) {
-  return hd_ends_with(path, ".npz") || hd_ends_with(path, ".safetensors") || strstr(path, ".npz:") || strstr(path, ".safetensors:");
-}
-
 heed_status heed_array_save(heed_context *context, const char *path, const heed_view *array) {
   hd_writer writer;
   heed_status status;
   if (!context) return HEED_E_ARGUMENT;
   HD_REQUIRE(path && array, context, HEED_E_ARGUMENT, "heed_array_save: path or array is null");
   HD_TRY(hd_view_check(context, array, "array"));
-  HD_REQUIRE(!names_container(path), context, HEED_E_UNSUPPORTED, "%s: arrays are written as .npy only", path);
+  HD_REQUIRE(!hd_names_container(path), context, HEED_E_UNSUPPORTED, "%s: arrays are written as .npy only", path);
   HD_TRY(hd_writer_begin(context, path, &writer));
   HD_TRY_DONE(write_head(&writer, array));
   HD_TRY_DONE(write_data(&writer, array));

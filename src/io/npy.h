@@ -30,6 +30,9 @@ heed_status hd_npy_read_head(hd_stream *stream, hd_npy_head *head);
 /* Header and data; a fortran-ordered array comes as a view with the strides of that order, a big-endian one in the machine's order. */
 heed_status hd_npy_read(hd_stream *stream, heed_view *out);
 
+/* Whether a path ends like a file that holds several arrays ("x.npz"), or names one in it ("x.npz:name"). */
+bool hd_names_container(const char *path);
+
 /* A new array for count elements of a file's type, and where in it the file's bytes go before hd_plain_widen. A single element has rank
  * 1. */
 heed_status hd_array_new(heed_context *context, const hd_plain *plain, int ndim, const int64_t *dim, int64_t count, heed_view *out,

@@ -136,6 +136,10 @@ static heed_status read_rotary_json(const hd_config *config, hd_transformer_spec
   HD_TRY(hd_json_number_or(partial, "partial_rotary_factor", 1, 0, 1, &part));
   int64_t head_dim = spec->head_dim ? spec->head_dim : spec->width / spec->heads;
   spec->rotary_dim = (int64_t)((double)head_dim * part);
+  // To the rest of the spec 0 means that nothing was said, hence the whole head.
+  HD_REQUIRE(spec->rotary_dim > 0, config->context, HEED_E_FORMAT,
+             "%s: partial_rotary_factor leaves no positions (got %g of a head of %lld, allowed from 2 values on)", config->file, part,
+             (long long)head_dim);
 
   if (!v5 && !scaled) return HEED_OK;
   heed_text type;

@@ -35,7 +35,9 @@ heed_status hd_family_of(heed_context *context, const hd_tensors *tensors, hd_co
     HD_TRY(hd_meta_text(context, tensors, "general.architecture", &name));
   } else {
     const json_t *object = hd_tensors_config(tensors);
-    HD_REQUIRE(object, context, HEED_E_UNSUPPORTED, "%s: a model needs a config.json beside its weights", out->file);
+    HD_REQUIRE(object, context, HEED_E_UNSUPPORTED,
+               "%s: weights alone do not say what model they are (allowed a GGUF file, the directory, or the config.json in it)",
+               out->file);
     out->file = hd_tensors_config_path(tensors);
     hd_json_place place = {context, out->file, "", object};
     HD_TRY(hd_json_text(&place, "model_type", &name));

@@ -89,7 +89,22 @@ const char *hd_tensor_name(const hd_config *config, hd_slot slot, int64_t layer,
 #define HD_MIN_EPS 1e-20
 #define HD_MAX_EPS 1.0
 
-/* The names of Llama, which most later models kept. */
+/* The configuration of Llama, which most later models kept. */
+// clang-format off
+#define HD_LLAMA_FIELDS                                                                                                      \
+  {".block_count", "num_hidden_layers", HD_FIELD_INTEGER, HD_AT(layers), 1, HD_MAX_LAYERS, true, 0},                         \
+  {".embedding_length", "hidden_size", HD_FIELD_INTEGER, HD_AT(width), 1, HD_MAX_WIDTH, true, 0},                            \
+  {".attention.head_count", "num_attention_heads", HD_FIELD_INTEGER, HD_AT(heads), 1, HD_MAX_HEADS, true, 0},                \
+  {".attention.head_count_kv", "num_key_value_heads", HD_FIELD_INTEGER, HD_AT(kv_heads), 1, HD_MAX_HEADS, false, 0},         \
+  {".attention.key_length", "head_dim", HD_FIELD_INTEGER, HD_AT(head_dim), 1, HD_MAX_HEAD_DIM, false, 0},                    \
+  {".feed_forward_length", "intermediate_size", HD_FIELD_INTEGER, HD_AT(feed_forward), 1, HD_MAX_WIDTH, true, 0},            \
+  {".context_length", "max_position_embeddings", HD_FIELD_INTEGER, HD_AT(context), 1, HD_MAX_CONTEXT, true, 0},              \
+  {".attention.layer_norm_rms_epsilon", "rms_norm_eps", HD_FIELD_NUMBER, HD_AT(norm_eps), HD_MIN_EPS, HD_MAX_EPS, true, 0},  \
+  {".vocab_size", "vocab_size", HD_FIELD_INTEGER, HD_AT(vocabulary), 1, HD_MAX_VOCABULARY, false, 0},                        \
+  {NULL, "tie_word_embeddings", HD_FIELD_BOOL, HD_AT(tied), 0, 1, false, 0}
+// clang-format on
+
+/* Its names of tensors. */
 #define HD_GGUF_LLAMA_TENSORS                                                                                                              \
   {                                                                                                                                        \
     [HD_SLOT_EMBEDDING] = "token_embd", [HD_SLOT_FINAL_NORM] = "output_norm", [HD_SLOT_HEAD] = "output",                                   \

@@ -76,6 +76,15 @@ static bool watches(const heed_watch *watch, int64_t layer) {
   return false;
 }
 
+/* The fused kernel without its own reports: the pass tells the host how far it is, layer by layer, and another count in between would only confuse. */
+static heed_status attend_quietly(heed_context *context, const hd_mixing *mixing) {
+  heed_progress progress = context->progress;
+  context->progress = NULL;
+  heed_status status = hd_attention_run(context, mixing->attention, &mixing->q, mixing->k, mixing->v, &mixing->out, NULL);
+  context->progress = progress;
+  return status;
+}
+
 static heed_status attend(const hd_pass *pass, int64_t i) {
   const hd_transformer_spec *spec = &pass->model->spec;
   const hd_layer *layer = &pass->model->layers[i];
@@ -92,7 +101,7 @@ static heed_status attend(const hd_pass *pass, int64_t i) {
   mixing.q = (heed_view){s->qkv, HEED_F32, 3, {spec->heads, pass->rows, d}, {d, qkv_stride, 1}};
   mixing.out = (heed_view){s->mixed, HEED_F32, 3, {spec->heads, pass->rows, d}, {d, width, 1}};
   HD_TRY(hd_cache_sources(pass->context, pass->cache, i, mixing.keys, &k, &v));
-  HD_TRY(hd_attention_run(pass->context, &a, &mixing.q, &k, &v, &mixing.out, NULL));
+  HD_TRY(attend_quietly(pass->context, &mixing));
   if (watches(pass->watch, i)) HD_TRY(hd_watch_layer(pass, &mixing));
 
   HD_TRY(hd_stack_product(pass->context, &layer->output, s->mixed, pass->rows, width, s->h, spec->width));

@@ -407,6 +407,29 @@ static void test_session_holds(void **state) {
   heed_model_free(model);
 }
 
+/* A host's progress bar follows one count at a time. */
+static bool one_count(void *user, const char *what, int64_t done, int64_t total) {
+  int64_t *last = user;
+  if (strcmp(what, "prefill") != 0) fail_msg("progress \"%s\" during a prefill", what);
+  assert_true(done >= *last && done <= total);
+  *last = done;
+  return true;
+}
+
+static void test_progress(void **state) {
+  (void)state;
+  heed_model *model = test_model(context, STORIES);
+  heed_session *session = test_session(context, model, 0);
+  int64_t last = -1;
+  float logits[512];
+  heed_context_set_progress(context, one_count, &last);
+  ok(context, heed_session_run(session, prompt, PROMPT, logits, 1, NULL));
+  heed_context_set_progress(context, NULL, NULL);
+  assert_true(last > 0);
+  heed_session_free(session);
+  heed_model_free(model);
+}
+
 /* Generation ends at the session's capacity, and where the caller says so. */
 static bool stop_at_five(void *user, int32_t id, heed_text text) {
   (void)id, (void)text;
@@ -496,6 +519,7 @@ int main(void) {
       cmocka_unit_test(test_watch),
       cmocka_unit_test(test_edit),
       cmocka_unit_test(test_session_holds),
+      cmocka_unit_test(test_progress),
       cmocka_unit_test(test_generate_stops),
       cmocka_unit_test(test_counted),
       cmocka_unit_test(test_shared),

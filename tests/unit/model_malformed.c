@@ -81,6 +81,10 @@ static const edit llama_edits[] = {
     {"\"rope_scaling\": null", "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 0}", WRONG, "factor"},
     {"\"rope_scaling\": null", "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}", HEED_OK, NULL},
     {"\"rope_scaling\": null", "\"rope_scaling\": 3", WRONG, "rope_scaling"},
+    {"\"rope_scaling\": null", "\"partial_rotary_factor\": 0.5", HEED_OK, NULL},
+    {"\"rope_scaling\": null", "\"partial_rotary_factor\": 0.1", WRONG,
+     "partial_rotary_factor leaves no positions (got 0.1 of a head of 8"},
+    {"\"rope_scaling\": null", "\"partial_rotary_factor\": 0", WRONG, "partial_rotary_factor"},
 };
 
 static const edit gpt2_edits[] = {
@@ -127,6 +131,7 @@ static void check_edits(const char *directory, const edit *edits, int count) {
 static void test_config_llama(void **state) {
   (void)state;
   check_edits(STORIES_HF, llama_edits, sizeof llama_edits / sizeof *llama_edits);
+  check_file(load, in_folder("model.safetensors"), (demand){.status = UNKNOWN, .fragment = "weights alone"});
 }
 
 static void test_config_gpt2(void **state) {

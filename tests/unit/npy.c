@@ -315,7 +315,9 @@ static void failing_saves(void **state) {
   heed_view view = heed_view_of(&value, HEED_F32, 1, (int64_t[]){1});
   assert_int_equal(heed_array_save(context, in_folder("no/such/folder.npy"), &view), HEED_E_WRITE);
   assert_int_equal(heed_array_save(context, test_folder, &view), HEED_E_WRITE);
-  assert_int_equal(heed_array_save(context, in_folder("x.npz"), &view), HEED_E_UNSUPPORTED);
+  const char *const containers[] = {"x.npz", "x.npz:a", "x.safetensors", "x.gguf", "x.gguf:a"};
+  for (size_t i = 0; i < sizeof containers / sizeof *containers; i++)
+    assert_int_equal(heed_array_save(context, in_folder(containers[i]), &view), HEED_E_UNSUPPORTED);
   assert_int_equal(heed_array_save(context, "/dev/full", &view), HEED_E_WRITE);
   assert_int_equal(heed_array_save(context, NULL, &view), HEED_E_ARGUMENT);
   assert_int_equal(heed_array_load(context, NULL, &view), HEED_E_ARGUMENT);
