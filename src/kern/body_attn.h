@@ -168,12 +168,14 @@ static void score_run(const hd_attn_block *block, const hd_attn_tile *tile, cons
   // Changed scores have another maximum.
   memcpy(top, untouched, sizeof untouched);
   const vf cap = v_set(tile->softcap), log2e = v_set((float)HD_LOG2E), hidden = v_set(-INFINITY);
+  // Masks of −FLT_MAX are common. Times log2 e that would be −inf, and a row of nothing else NaN, where the formula gives the mean: so no bias counts for less than this.
+  const vf least_bias = v_set(-2.3e38f);
   for (int key = r->from; key < r->to; key++)
     for (int v = r->first; v < r->first + r->vectors; v++) {
       float *at = tile->scores + key * lanes + v * LANES;
       vf s = v_load(at);
       if (tile->softcap != 0) s = v_mul(cap, v_tanh(v_div(s, cap)));
-      if (tile->bias) s = v_fma(v_load(tile->bias + key * tile->bias_stride + block->shift + v * LANES), log2e, s);
+      if (tile->bias) s = v_fma(v_max(least_bias, v_load(tile->bias + key * tile->bias_stride + block->shift + v * LANES)), log2e, s);
       if (tile->visible) s = v_select(lanes_seeing(block, tile->visible[key], v), s, hidden);
       v_store(at, s);
       top[v] = v_max(s, top[v]);

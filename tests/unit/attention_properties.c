@@ -380,6 +380,36 @@ static void p18_large_scores(void **state) {
   assert_true(isnan(out));
 }
 
+/* Masks made of the least finite number hide nothing: beside other keys theirs weigh nothing, and a row of nothing else is the mean, as the formula says. */
+static void masks_of_the_least_number(void **state) {
+  (void)state;
+  enum { N = 70, M = 130 };
+  random_source r = {.seed = 181};
+  sample s = {.batch = 1, .heads = 1, .kv_heads = 1, .n = N, .m = M, .d = 8, .dv = 8};
+  sample_fill(&s, &r, SAMPLE_BIAS);
+  double *wide = calloc(N * M, sizeof *wide);
+  assert_non_null(wide);
+  for (int64_t i = 0; i < N * M; i++) {
+    bool masked = i / M % 3 == 0 || i % M % 2;
+    s.bias_data[i] = masked ? -FLT_MAX : 0;
+    wide[i] = masked ? -DBL_MAX : 0;
+  }
+  const heed_view biases[] = {s.vbias, heed_view_of(wide, HEED_F64, 2, (int64_t[]){N, M})};
+  for (int b = 0; b < 2; b++) {
+    s.a.bias = &biases[b];
+    sample_run(context, &s);
+    double *want = sample_reference(context, &s, NULL);
+    float *weights = run_weights(context, &s);
+    for (int64_t j = 0; j < sample_out_count(&s); j++) assert_close(s.out[j], want[j], 2e-6, "masks of the least number", r.seed);
+    for (int64_t j = 0; j < M; j++) assert_close(weights[j], 1.0 / M, 1e-6, "a row of masks", r.seed);
+    assert_true(weights[M + 1] == 0);
+    free(weights);
+    free(want);
+  }
+  free(wide);
+  sample_free(&s);
+}
+
 PROPERTY(p19_minus_infinity_everywhere_but_one, 191, SAMPLE_BIAS) {
   int64_t pairs = s->batch * s->heads * s->n * s->m;
   for (int64_t i = 0; i < pairs; i++) s->bias_data[i] = i % s->m == i / s->m % s->m ? 3 : -INFINITY;
@@ -490,6 +520,7 @@ int main(void) {
       cmocka_unit_test(p12_one_visible_key),
       cmocka_unit_test(p14_empty_calls),
       cmocka_unit_test(p18_large_scores),
+      cmocka_unit_test(masks_of_the_least_number),
       cmocka_unit_test(p19_minus_infinity_everywhere_but_one),
       cmocka_unit_test(p20_subnormal_inputs),
       cmocka_unit_test(p21_p22_scales_and_softcaps),
