@@ -85,7 +85,7 @@ typedef struct heed_allocator {
 typedef void (*heed_parallel_body)(void *argument, int64_t i, int worker);
 typedef void (*heed_parallel_for)(void *user, int threads, int64_t count, heed_parallel_body body, void *argument);
 
-/* Called from the caller's thread during long work: done of total units of `what` ("load", "prefill", "generate", ...). Return false to
+/* Called from the caller's thread during long work: done of total units of `what` ("attention", "load", "prefill", "generate"). Return false to
  * cancel: the call then returns HEED_E_CANCELLED. */
 typedef bool (*heed_progress)(void *user, const char *what, int64_t done, int64_t total);
 
@@ -182,7 +182,8 @@ typedef struct heed_attention_extras {
 HEED_API heed_status heed_attention_forward(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
                                             const heed_view *v, const heed_view *out, const heed_attention_extras *extras);
 
-/* The same formula, naively, in double precision, with O(m) memory and no kernels: the oracle. Takes f64 inputs too; out and lse may be f64 or f32. */
+/* The same formula, naively, in double precision, with O(m) memory a thread and no kernels: the oracle. Every array may be f64 too; out must not be q. Errors as
+ * heed_attention_forward, but it is not cancelled. */
 HEED_API heed_status heed_attention_reference(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
                                               const heed_view *v, const heed_view *out, const heed_attention_extras *extras);
 
@@ -193,7 +194,7 @@ HEED_API heed_status heed_attention_weights(heed_context *context, const heed_at
                                             int64_t n_heads, const int64_t *heads, int64_t n_rows, const int64_t *rows,
                                             const heed_view *weights);
 
-/* What forward would do, in counts that do not depend on the machine's speed. */
+/* What forward would do, in counts that do not depend on the machine's speed. q, k, v as for forward; their numbers are not read. Errors as heed_attention_forward. */
 typedef struct heed_plan {
   size_t size;           /* sizeof (heed_plan) */
   int64_t visible_pairs; /* (query, key) pairs that are visible, over batch and heads; masks and biases are read for it */
@@ -209,11 +210,13 @@ HEED_API heed_status heed_attention_explain_plan(heed_context *context, const he
 /* ---- matrix product and the machine ------------------------------------------------------------------------------------- */
 
 /* c = a · bᵀ: a [n,k], b [m,k], c [n,m], f32, last dimensions contiguous. Each element sums over k in ascending order with fused
- * multiply-adds, so a row's bits do not depend on the number of rows, threads or level. c must not overlap a or b. */
+ * multiply-adds, so a row's bits do not depend on the number of rows, threads or level. HEED_E_ARGUMENT, HEED_E_SHAPE, HEED_E_TYPE, HEED_E_LAYOUT (also rows of c that
+ * share memory), HEED_E_OVERLAP (c with a or b), HEED_E_OVERFLOW. */
 HEED_API heed_status heed_matmul(heed_context *context, const heed_view *a, const heed_view *b, const heed_view *c);
 
 /* What this machine reaches right now with the context's level and threads: the peak of fused multiply-adds and the read bandwidth of main memory. Takes
- * about `seconds` (0: a tenth of a second) for the two together; call it around a measurement, because shared machines drift. */
+ * about `seconds` (0: a tenth of a second) for the two together; call it around a measurement, because shared machines drift. Reading takes 64 MiB a thread
+ * meanwhile, on 64 threads at most. HEED_E_ARGUMENT, HEED_E_MEMORY. */
 typedef struct heed_machine {
   size_t size;       /* sizeof (heed_machine) */
   double peak_flops; /* f32 operations a second, two per multiply-add */

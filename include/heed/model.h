@@ -31,6 +31,7 @@ typedef struct heed_model_info {
   int64_t parameters, weight_bytes; /* weight_bytes: in memory; each token decoded reads about this many */
   double flops_per_token;           /* 2 × the weights that a token is multiplied with */
 } heed_model_info;
+/* HEED_E_ARGUMENT: null, or info's size is not set. */
 HEED_API heed_status heed_model_describe(const heed_model *model, heed_model_info *info);
 /* The tokenizer that came with the model, or NULL (gpt-nano-sort has none); borrowed for the life of the model. */
 HEED_API const heed_tokenizer *heed_model_tokenizer(const heed_model *model);
@@ -151,7 +152,7 @@ typedef struct heed_file_item {
 } heed_file_item;
 typedef bool (*heed_file_item_fn)(void *user, const heed_file_item *item);
 /* *format gets the static name of the file's format ("GGUF 3", "safetensors", "npy", "npz", "Hugging Face directory"). each
- * returns false to stop, which is not an error. */
+ * returns false to stop, which is not an error. HEED_E_ARGUMENT, HEED_E_FILE, HEED_E_FORMAT, HEED_E_UNSUPPORTED, HEED_E_MEMORY. */
 HEED_API heed_status heed_file_inspect(heed_context *context, const char *path, const char **format, heed_file_item_fn each, void *user);
 
 /* Arrays in and out: .npy, or one array of an .npz, .safetensors or .gguf as "file.npz:name". The view's data is owned by the context's allocator: heed_array_free.

@@ -30,6 +30,7 @@ typedef struct heed_tokenizer_info {
   int32_t bos, eos, unknown; /* −1 where the model has none */
   bool adds_bos, adds_eos;   /* what encode does with add_special */
 } heed_tokenizer_info;
+/* HEED_E_ARGUMENT: null, or info's size is not set. */
 HEED_API heed_status heed_tokenizer_describe(const heed_tokenizer *tokenizer, heed_tokenizer_info *info);
 
 typedef struct heed_encode_options {
@@ -60,10 +61,11 @@ typedef struct heed_decode_options {
   bool keep_special;       /* give special tokens as their names; otherwise they are left out */
   bool keep_leading_space; /* the stream continues a text: keep the first token's space */
 } heed_decode_options;
+/* The decoder keeps the context and the tokenizer: it goes before them. options NULL: all false. HEED_E_ARGUMENT, HEED_E_MEMORY. */
 HEED_API heed_status heed_decoder_new(heed_context *context, const heed_tokenizer *tokenizer, const heed_decode_options *options,
                                       heed_decoder **out);
 HEED_API void heed_decoder_free(heed_decoder *decoder);
-/* The text that id completes (perhaps empty), borrowed until the next call with this decoder. */
+/* The text that id completes (perhaps empty), borrowed until the next call with this decoder. HEED_E_ARGUMENT (no such id), HEED_E_MEMORY. */
 HEED_API heed_status heed_decoder_push(heed_decoder *decoder, int32_t id, heed_text *out);
 /* What is still held back, as U+FFFD; the decoder is then as new. */
 HEED_API heed_status heed_decoder_finish(heed_decoder *decoder, heed_text *out);

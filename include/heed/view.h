@@ -1,6 +1,8 @@
 /* view.h: pictures of attention: terminal heat map, PNG, SVG, one self-contained HTML page, and the numbers as JSON and CSV.
  *
- * Everything is drawn from one record of what a model did. Numbers shown are the numbers recorded. */
+ * Everything is drawn from one record of what a model did. Numbers shown are the numbers recorded. Every call checks the record and its own arguments before it writes:
+ * HEED_E_ARGUMENT (null, out of range, a size not set; in pictures also a weight that is not finite), HEED_E_SHAPE (nothing to draw, or too many tokens for a PNG),
+ * HEED_E_OVERFLOW; then HEED_E_MEMORY and HEED_E_WRITE (the sink failed; what it got so far is no whole file). */
 #ifndef HEED_VIEW_H
 #define HEED_VIEW_H
 

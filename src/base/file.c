@@ -97,6 +97,8 @@ heed_status hd_writer_begin(heed_context *context, const char *path, hd_writer *
     target = out->temporary;
   }
   out->descriptor = open(target, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  // What replaces a file may be read by whom that file might. Where the system does not let us, the umask decides as for a new file.
+  if (out->descriptor >= 0 && out->temporary && exists) (void)fchmod(out->descriptor, info.st_mode & 0777);
   if (out->descriptor >= 0) return HEED_OK;
   heed_status status = hd_fail(context, HEED_E_WRITE, "%s: %s", path, strerror(errno));
   hd_release(context, out->temporary, out->temporary_bytes, 1);

@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void philox_known_answers(void **state) {
@@ -125,7 +126,7 @@ static void files_are_written_aside(void **state) {
   char path[] = "base-test-XXXXXX", *data;
   int descriptor = mkstemp(path);
   int64_t size;
-  assert_true(descriptor >= 0 && write(descriptor, "old", 3) == 3);
+  assert_true(descriptor >= 0 && write(descriptor, "old", 3) == 3); // mkstemp makes it 0600
   close(descriptor);
   hd_writer writer;
   ok(context, hd_writer_begin(context, path, &writer));
@@ -139,6 +140,8 @@ static void files_are_written_aside(void **state) {
   ok(context, hd_writer_commit(&writer));
   ok(context, hd_file_load(context, path, 100, &data, &size));
   assert_string_equal(data, "newer");
+  struct stat info;
+  assert_true(stat(path, &info) == 0 && (info.st_mode & 0777) == 0600); // a private file stays private
   hd_release(context, data, size + 1, 1);
   assert_int_equal(hd_file_load(context, path, 4, &data, &size), HEED_E_FORMAT);
   assert_int_equal(hd_file_load(context, "/", 4, &data, &size), HEED_E_FILE);
