@@ -178,7 +178,8 @@ typedef struct heed_attention_extras {
  * a multiple of Hkv and head h reads key/value head h / (H/Hkv). q, k, v: f32, f16 or bf16, any strides; out f32, f16 or bf16.
  * out may be q's own memory (same type and strides); any other overlap of an output with an input is refused. a may be NULL (plain attention).
  * The bits of a row depend on nothing but that row: not on threads, batch, chunking or level.
- * HEED_E_ARGUMENT, HEED_E_SHAPE, HEED_E_TYPE, HEED_E_LAYOUT, HEED_E_OVERLAP, HEED_E_OVERFLOW, HEED_E_MEMORY, HEED_E_CANCELLED (progress "attention"). */
+ * HEED_E_ARGUMENT, HEED_E_SHAPE, HEED_E_TYPE, HEED_E_LAYOUT, HEED_E_OVERLAP, HEED_E_OVERFLOW, HEED_E_MEMORY: out is untouched. HEED_E_CANCELLED (progress "attention"): some rows
+ * of out are written. */
 HEED_API heed_status heed_attention_forward(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
                                             const heed_view *v, const heed_view *out, const heed_attention_extras *extras);
 

@@ -29,6 +29,7 @@ heed_status heed_attention_explain_plan(heed_context *context, const heed_attent
   HD_TRY(hd_source_of_view(context, k, "k", &keys));
   HD_TRY(hd_source_of_view(context, v, "v", &values));
   HD_TRY(hd_attention_shapes(context, q, &keys, &values, &queries, &shapes));
+  HD_TRY(hd_storable(context, &queries, "q"));
   HD_TRY(hd_problem_make(context, a, &shapes, &problem));
   static const char *const kernel[] = {
       [HEED_LEVEL_SCALAR] = "fused forward, scalar",

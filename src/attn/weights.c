@@ -11,7 +11,7 @@ struct job {
   const hd_source *k;
   int64_t n_heads, n_rows, groups; /* groups of block_lanes rows */
   const int64_t *heads, *rows;
-  float *scratch; /* [threads][scratch_floats] */
+  float *scratch; /* [workers][scratch_floats] */
   int64_t scratch_floats;
 };
 
@@ -163,12 +163,12 @@ heed_status hd_attention_rows(heed_context *context, const heed_attention *a, co
   HD_REQUIRE(job.weights.type == HEED_F32, context, HEED_E_TYPE, "weights is %s, allowed f32", heed_type_name(job.weights.type));
   if (problem.batch == 0 || n_heads == 0 || n_rows == 0 || problem.keys == 0) return HEED_OK;
 
-  int64_t room;
-  HD_REQUIRE(scratch_size(&job, &job.scratch_floats) && hd_mul(job.scratch_floats, context->threads, &room), context, HEED_E_OVERFLOW,
-             "head width %lld is too large", (long long)problem.d);
-  HD_TRY(hd_allocate(context, "attention weights", room, sizeof *job.scratch, &job.scratch));
   job.groups = hd_ceil_div(n_rows, problem.kernels->block_lanes);
-  hd_parallel(context, problem.batch * n_heads * job.groups, run_item, &job);
+  int64_t items = problem.batch * n_heads * job.groups, room;
+  HD_REQUIRE(scratch_size(&job, &job.scratch_floats) && hd_mul(job.scratch_floats, hd_workers(context, items), &room), context,
+             HEED_E_OVERFLOW, "head width %lld is too large", (long long)problem.d);
+  HD_TRY(hd_allocate(context, "attention weights", room, sizeof *job.scratch, &job.scratch));
+  hd_parallel(context, items, run_item, &job);
   hd_release(context, job.scratch, room, sizeof *job.scratch);
   return HEED_OK;
 }

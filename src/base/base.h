@@ -62,7 +62,9 @@ struct heed_context {
 /* HEED_E_CANCELLED if the host's callback says stop. */
 heed_status hd_progress(heed_context *context, const char *what, int64_t done, int64_t total);
 
-/* Runs body for each i in [0, count); serial where there is one thread or one piece of work. */
+/* How many workers `count` pieces of work get: as many as there are threads, but none without a piece. Scratch memory needs room for so many. */
+int hd_workers(const heed_context *context, int64_t count);
+/* Runs body for each i in [0, count), worker in [0, hd_workers(context, count)); serial where that is one. */
 void hd_parallel(heed_context *context, int64_t count, heed_parallel_body body, void *argument);
 /* The default heed_parallel_for: OpenMP where the library is built with it. */
 void hd_parallel_openmp(void *user, int threads, int64_t count, heed_parallel_body body, void *argument);

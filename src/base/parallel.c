@@ -42,11 +42,14 @@ void hd_parallel_openmp(void *user, int threads, int64_t count, heed_parallel_bo
   for (int64_t i = 0; i < count; i++) body(argument, i, 0);
 }
 
+int hd_workers(const heed_context *context, int64_t count) { return (int)HD_MAX(HD_MIN(context->threads, count), 1); }
+
 void hd_parallel(heed_context *context, int64_t count, heed_parallel_body body, void *argument) {
   if (count <= 0) return;
-  if (context->threads == 1 || count == 1) {
+  int workers = hd_workers(context, count);
+  if (workers == 1) {
     for (int64_t i = 0; i < count; i++) body(argument, i, 0);
   } else {
-    context->parallel_for(context->parallel_user, context->threads, count, body, argument);
+    context->parallel_for(context->parallel_user, workers, count, body, argument);
   }
 }

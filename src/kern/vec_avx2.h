@@ -27,7 +27,6 @@ INLINE vf v_div(vf a, vf b) { return _mm256_div_ps(a, b); }
 INLINE vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 INLINE vf v_max(vf a, vf b) { return _mm256_max_ps(a, b); }
 INLINE vf v_min(vf a, vf b) { return _mm256_min_ps(a, b); }
-INLINE vf v_sqrt(vf a) { return _mm256_sqrt_ps(a); }
 INLINE vm v_gt(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_GT_OQ); }
 INLINE vm v_eq(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
 INLINE vf v_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
@@ -51,7 +50,6 @@ INLINE vf v_load_bf16(const uint16_t *p) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
 }
 INLINE vf v_load_i8(const int8_t *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))); }
-INLINE vf v_load_u8(const uint8_t *p) { return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p))); }
 
 typedef __m256i vi;
 INLINE vi v_load_u32(const uint32_t *p) { return _mm256_loadu_si256((const __m256i *)p); }

@@ -39,7 +39,6 @@ BOTH_2(v_div, _mm256_div_ps)
 BOTH_2(v_max, _mm256_max_ps)
 BOTH_2(v_min, _mm256_min_ps)
 BOTH_2(v_keep, _mm256_and_ps)
-BOTH_1(v_sqrt, _mm256_sqrt_ps)
 INLINE vf v_fma(vf a, vf b, vf c) { return (vf){_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)}; }
 INLINE vm v_gt(vf a, vf b) { return (vm){_mm256_cmp_ps(a.lo, b.lo, _CMP_GT_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_GT_OQ)}; }
 INLINE vm v_eq(vf a, vf b) { return (vm){_mm256_cmp_ps(a.lo, b.lo, _CMP_EQ_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_EQ_OQ)}; }
@@ -66,11 +65,9 @@ INLINE __m256 half_load_bf16(const uint16_t *p) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
 }
 INLINE __m256 half_load_i8(const int8_t *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))); }
-INLINE __m256 half_load_u8(const uint8_t *p) { return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p))); }
 INLINE vf v_load_f16(const uint16_t *p) { return (vf){half_load_f16(p), half_load_f16(p + 8)}; }
 INLINE vf v_load_bf16(const uint16_t *p) { return (vf){half_load_bf16(p), half_load_bf16(p + 8)}; }
 INLINE vf v_load_i8(const int8_t *p) { return (vf){half_load_i8(p), half_load_i8(p + 8)}; }
-INLINE vf v_load_u8(const uint8_t *p) { return (vf){half_load_u8(p), half_load_u8(p + 8)}; }
 
 typedef struct {
   __m256i lo, hi;

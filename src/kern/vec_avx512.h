@@ -27,7 +27,6 @@ INLINE vf v_div(vf a, vf b) { return _mm512_div_ps(a, b); }
 INLINE vf v_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE vf v_max(vf a, vf b) { return _mm512_max_ps(a, b); }
 INLINE vf v_min(vf a, vf b) { return _mm512_min_ps(a, b); }
-INLINE vf v_sqrt(vf a) { return _mm512_sqrt_ps(a); }
 INLINE vm v_gt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
 INLINE vm v_eq(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
 INLINE vf v_select(vm m, vf a, vf b) { return _mm512_mask_mov_ps(b, m, a); }
@@ -48,7 +47,6 @@ INLINE vf v_load_bf16(const uint16_t *p) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16));
 }
 INLINE vf v_load_i8(const int8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))); }
-INLINE vf v_load_u8(const uint8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p))); }
 
 typedef __m512i vi;
 INLINE vi v_load_u32(const uint32_t *p) { return _mm512_loadu_si512(p); }

@@ -30,7 +30,6 @@ INLINE vf v_div(vf a, vf b) { return a / b; }
 INLINE vf v_fma(vf a, vf b, vf c) { return fmaf(a, b, c); }
 INLINE vf v_max(vf a, vf b) { return a > b ? a : b; }
 INLINE vf v_min(vf a, vf b) { return a < b ? a : b; }
-INLINE vf v_sqrt(vf a) { return sqrtf(a); }
 INLINE vm v_gt(vf a, vf b) { return a > b; }
 INLINE vm v_eq(vf a, vf b) { return a == b; }
 INLINE vf v_select(vm m, vf a, vf b) { return m ? a : b; }
@@ -53,7 +52,6 @@ INLINE vf v_exponent(vf x) {
 INLINE vf v_load_f16(const uint16_t *p) { return hd_f16_to_f32(*p); }
 INLINE vf v_load_bf16(const uint16_t *p) { return hd_bf16_to_f32(*p); }
 INLINE vf v_load_i8(const int8_t *p) { return *p; }
-INLINE vf v_load_u8(const uint8_t *p) { return *p; }
 
 /* Integers: LANES words of 32 bits. */
 typedef uint32_t vi;

@@ -249,6 +249,9 @@ static void weights_and_plans(void **state) {
   assert_int_equal(plan.visible_pairs, 8 * (2 + 3 + 4 + 5 + 6));
   assert_int_equal(plan.tiles, 8);
   assert_int_equal(plan.partial_tiles, 8);
+  c.q.type = HEED_I32;
+  assert_int_equal(heed_attention_explain_plan(context, &c.a, &c.q, &c.k, &c.v, &plan), HEED_E_TYPE); // as forward
+  c.q.type = HEED_F32;
   plan.size = 0;
   assert_int_equal(heed_attention_explain_plan(context, &c.a, &c.q, &c.k, &c.v, &plan), HEED_E_ARGUMENT);
 }

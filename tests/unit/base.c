@@ -120,6 +120,25 @@ static void options_have_a_size(void **state) {
   heed_context_free(context);
 }
 
+static void mark_worker(void *argument, int64_t i, int worker) {
+  int *workers = argument;
+  workers[i] = worker;
+}
+
+/* No more workers than pieces, so that scratch memory for them is not bought for nothing. */
+static void workers_have_work(void **state) {
+  (void)state;
+  heed_options options = {.size = sizeof options, .threads = 64};
+  heed_context *context = test_context(&options);
+  int workers[3] = {-1, -1, -1};
+  assert_int_equal(hd_workers(context, 3), 3);
+  assert_int_equal(hd_workers(context, 0), 1);
+  assert_int_equal(hd_workers(context, INT64_MAX), 64);
+  hd_parallel(context, 3, mark_worker, workers);
+  for (int i = 0; i < 3; i++) assert_true(workers[i] >= 0 && workers[i] < 3);
+  heed_context_free(context);
+}
+
 static void files_are_written_aside(void **state) {
   (void)state;
   heed_context *context = test_context(NULL);
@@ -162,9 +181,9 @@ static void levels_have_names(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(philox_known_answers),    cmocka_unit_test(halves_round_trip),         cmocka_unit_test(arena_survives_and_frees),
-      cmocka_unit_test(views_are_checked),       cmocka_unit_test(views_that_share_elements), cmocka_unit_test(options_have_a_size),
-      cmocka_unit_test(files_are_written_aside), cmocka_unit_test(levels_have_names),
+      cmocka_unit_test(philox_known_answers), cmocka_unit_test(halves_round_trip),         cmocka_unit_test(arena_survives_and_frees),
+      cmocka_unit_test(views_are_checked),    cmocka_unit_test(views_that_share_elements), cmocka_unit_test(options_have_a_size),
+      cmocka_unit_test(workers_have_work),    cmocka_unit_test(files_are_written_aside),   cmocka_unit_test(levels_have_names),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
