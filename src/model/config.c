@@ -34,6 +34,7 @@ static heed_status value_of_gguf(const hd_config *config, const hd_field *field,
   if (!out->present && !field->required) return HEED_OK;
   switch (field->kind) {
   case HD_FIELD_INTEGER:
+  case HD_FIELD_ZERO:
     return hd_meta_integer(config->context, config->tensors, key, (int64_t)field->min, (int64_t)field->max, &out->integer);
   case HD_FIELD_NUMBER: return hd_meta_number(config->context, config->tensors, key, field->min, field->max, &out->number);
   default: return hd_meta_bool(config->context, config->tensors, key, &out->boolean);
@@ -45,7 +46,8 @@ static heed_status value_of_json(const hd_config *config, const hd_field *field,
   out->present = hd_json_has(&top, field->json);
   if (!out->present && !field->required) return HEED_OK;
   switch (field->kind) {
-  case HD_FIELD_INTEGER: return hd_json_integer(&top, field->json, (int64_t)field->min, (int64_t)field->max, &out->integer);
+  case HD_FIELD_INTEGER:
+  case HD_FIELD_ZERO: return hd_json_integer(&top, field->json, (int64_t)field->min, (int64_t)field->max, &out->integer);
   case HD_FIELD_NUMBER: return hd_json_number(&top, field->json, field->min, field->max, &out->number);
   default: return hd_json_bool(&top, field->json, &out->boolean);
   }
@@ -56,6 +58,8 @@ static heed_status read_field(const hd_config *config, const hd_field *field, hd
   hd_value value = {0};
   if (gguf && field->gguf) HD_TRY(value_of_gguf(config, field, &value));
   if (!gguf && field->json) HD_TRY(value_of_json(config, field, &value));
+  char buffer[128];
+  const char *key = !gguf ? field->json : field->gguf ? full_key(config, field->gguf, buffer) : NULL;
   char *at = (char *)spec + field->at;
   if (field->kind == HD_FIELD_INTEGER) {
     if (!value.present) value.integer = (int64_t)field->fallback;
@@ -66,9 +70,12 @@ static heed_status read_field(const hd_config *config, const hd_field *field, hd
   } else if (field->kind == HD_FIELD_BOOL) {
     if (!value.present) value.boolean = field->fallback != 0;
     memcpy(at, &value.boolean, sizeof value.boolean);
+  } else if (field->kind == HD_FIELD_ZERO) {
+    HD_REQUIRE(value.integer == 0, config->context, HEED_E_UNSUPPORTED, "%s: this setting is not supported (%s, got %lld, allowed 0)",
+               config->file, key, (long long)value.integer);
   } else if (value.present && value.boolean != (field->fallback != 0)) {
-    return hd_fail(config->context, HEED_E_UNSUPPORTED, "%s: this setting is not supported (%s, got %s, allowed %s)", config->file,
-                   gguf ? field->gguf : field->json, value.boolean ? "true" : "false", value.boolean ? "false" : "true");
+    return hd_fail(config->context, HEED_E_UNSUPPORTED, "%s: this setting is not supported (%s, got %s, allowed %s)", config->file, key,
+                   value.boolean ? "true" : "false", value.boolean ? "false" : "true");
   }
   return HEED_OK;
 }

@@ -12,7 +12,8 @@ typedef enum hd_field_kind {
   HD_FIELD_INTEGER,
   HD_FIELD_NUMBER,
   HD_FIELD_BOOL,
-  HD_FIELD_REFUSED /* a switch that changes the arithmetic in a way heed does not know: HEED_E_UNSUPPORTED unless it is `fallback` */
+  HD_FIELD_REFUSED, /* a switch that changes the arithmetic in a way heed does not know: HEED_E_UNSUPPORTED unless it is `fallback` */
+  HD_FIELD_ZERO     /* a count of parts that heed does not know: HEED_E_UNSUPPORTED unless it is 0 */
 } hd_field_kind;
 
 /* One value of a configuration. A GGUF key that begins with '.' gets the architecture in front; NULL: not in that kind of file. */

@@ -207,6 +207,24 @@ static void test_gguf(void **state) {
   check_file(load, write_file("edit.gguf", base, size), (demand){.status = UNKNOWN, .fragment = "got mamba, allowed gpt2, llama, qwen2"});
   memcpy(base + at, "llama", 5);
 
+  // Two keys more, of 64 bytes together, so that the tensors stay aligned: a mixture of experts under the same name.
+  bytes mixture = {0};
+  uint64_t keys;
+  memcpy(&keys, base + 16, sizeof keys);
+  put(&mixture, base, 16);
+  put_u64(&mixture, keys + 2);
+  const char *const names[] = {"llama.expert_count", "general.filler"};
+  for (int i = 0; i < 2; i++) {
+    put_u64(&mixture, strlen(names[i]));
+    put_text(&mixture, names[i]);
+    put_u32(&mixture, 4); // u32
+    put_u32(&mixture, 8);
+  }
+  put(&mixture, base + 24, size - 24);
+  check_file(load, write_file("edit.gguf", mixture.data, mixture.size),
+             (demand){.status = UNKNOWN, .fragment = "llama.expert_count, got 8, allowed 0"});
+  bytes_free(&mixture);
+
   // block_count as a text of 28 letters: 32 bytes more than the integer, so that the tensors stay aligned.
   bytes b = {0};
   at = value_of(base, size, "llama.block_count", 4);

@@ -4,6 +4,7 @@
 
 static const hd_field fields[] = {
     HD_LLAMA_FIELDS,
+    {".expert_count", NULL, HD_FIELD_ZERO, 0, 0, UINT32_MAX, false, 0}, // Mixtral's files call themselves llama
     {NULL, "attention_bias", HD_FIELD_BOOL, HD_AT(bias_qkv), 0, 1, false, 0},
     {NULL, "attention_bias", HD_FIELD_BOOL, HD_AT(bias_output), 0, 1, false, 0},
     {NULL, "mlp_bias", HD_FIELD_BOOL, HD_AT(bias_feed_forward), 0, 1, false, 0},
