@@ -91,9 +91,10 @@ heed_status hd_writer_begin(heed_context *context, const char *path, hd_writer *
   *out = (hd_writer){.context = context, .path = path, .descriptor = -1};
   const char *target = path;
   if (!exists || S_ISREG(info.st_mode)) {
-    out->temporary_bytes = (int64_t)strlen(path) + 32;
+    out->temporary_bytes = (int64_t)strlen(path) + 64;
     HD_TRY(hd_allocate(context, "a file name", out->temporary_bytes, 1, &out->temporary));
-    snprintf(out->temporary, (size_t)out->temporary_bytes, "%s.part-%ld", path, (long)getpid());
+    // Unlike that of any other writer under way, in this process or another.
+    snprintf(out->temporary, (size_t)out->temporary_bytes, "%s.part-%ld-%llx", path, (long)getpid(), (unsigned long long)(uintptr_t)out);
     target = out->temporary;
   }
   out->descriptor = open(target, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);

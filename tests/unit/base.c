@@ -162,6 +162,16 @@ static void files_are_written_aside(void **state) {
   struct stat info;
   assert_true(stat(path, &info) == 0 && (info.st_mode & 0777) == 0600); // a private file stays private
   hd_release(context, data, size + 1, 1);
+  hd_writer first, second; // of the same file at the same time: each is whole, the last one stays
+  ok(context, hd_writer_begin(context, path, &first));
+  ok(context, hd_writer_begin(context, path, &second));
+  ok(context, hd_writer_write(&first, "first", 5));
+  ok(context, hd_writer_write(&second, "second", 6));
+  ok(context, hd_writer_commit(&first));
+  ok(context, hd_writer_commit(&second));
+  ok(context, hd_file_load(context, path, 100, &data, &size));
+  assert_string_equal(data, "second");
+  hd_release(context, data, size + 1, 1);
   assert_int_equal(hd_file_load(context, path, 4, &data, &size), HEED_E_FORMAT);
   assert_int_equal(hd_file_load(context, "/", 4, &data, &size), HEED_E_FILE);
   unlink(path);
