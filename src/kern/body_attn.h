@@ -154,12 +154,17 @@ static int find_runs(const hd_attn_block *block, const hd_attn_tile *tile, run r
   return count;
 }
 
+/* A run's products: register tiles of `rows` keys, what is left in tiles of 4 (the last may repeat a key). */
+INLINE void score_width(const hd_attn_block *block, const hd_attn_tile *tile, const run *r, vf *top, const int rows, const int vectors) {
+  int whole = r->from + (r->to - r->from) / rows * rows, first = r->first * LANES;
+  multiply_scores(tile, r->from, whole, block->q + first, block->d, block->lanes, tile->scores + first, top, rows, vectors);
+  multiply_scores(tile, whole, r->to, block->q + first, block->d, block->lanes, tile->scores + first, top, 4, vectors);
+}
+
 /* Scores of one run: product, softcap, bias, visibility. top collects the largest visible score. */
 static void score_run(const hd_attn_block *block, const hd_attn_tile *tile, const run *r, vf top[MAX_VECTORS]) {
   int lanes = block->lanes;
-  float *scores = tile->scores + r->first * LANES;
-#define SCORES(rows, vectors)                                                                                                              \
-  multiply_scores(tile, r->from, r->to, block->q + r->first * LANES, block->d, lanes, scores, top + r->first, rows, vectors)
+#define SCORES(rows, vectors) score_width(block, tile, r, top + r->first, rows, vectors)
   vf untouched[MAX_VECTORS];
   memcpy(untouched, top, sizeof untouched);
   FOR_WIDTH(r->vectors, SCORES)
@@ -225,18 +230,22 @@ INLINE void exponentiate(hd_attn_block *block, const hd_attn_tile *tile, const r
   for (int v = 0; v < vectors; v++) v_store(block->l + (r->first + v) * LANES, l[v]);
 }
 
+/* Register tiles of `rows` columns of V, what is left in tiles of 4 and then 1. */
+INLINE void add_width(hd_attn_block *block, const hd_attn_tile *tile, const run *r, const int rows, const int vectors) {
+  int64_t whole = block->dv / rows * rows, fours = whole + (block->dv - whole) / 4 * 4;
+  const float *p = tile->scores + r->first * LANES;
+  float *o = block->o + r->first * LANES;
+  multiply_values(tile, r->from, r->to, 0, whole, p, block->lanes, o, rows, vectors);
+  multiply_values(tile, r->from, r->to, whole, fours, p, block->lanes, o, 4, vectors);
+  multiply_values(tile, r->from, r->to, fours, block->dv, p, block->lanes, o, 1, vectors);
+}
+
 static void add_values(hd_attn_block *block, const hd_attn_tile *tile, const run *r, bool finite) {
   if (!finite) {
     multiply_values_where_seen(block, tile, r);
     return;
   }
-  const float *p = tile->scores + r->first * LANES;
-  float *o = block->o + r->first * LANES;
-  int64_t column = 0;
-#define VALUES(rows, vectors)                                                                                                              \
-  column = block->dv / rows * rows;                                                                                                        \
-  multiply_values(tile, r->from, r->to, 0, column, p, block->lanes, o, rows, vectors);                                                     \
-  multiply_values(tile, r->from, r->to, column, block->dv, p, block->lanes, o, 1, vectors)
+#define VALUES(rows, vectors) add_width(block, tile, r, rows, vectors)
   FOR_WIDTH(r->vectors, VALUES)
 #undef VALUES
 }

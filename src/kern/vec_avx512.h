@@ -6,7 +6,7 @@
 #define TILE_ROWS_1 8
 #define TILE_ROWS_2 8
 #define TILE_ROWS_3 8
-#define TILE_ROWS_4 4
+#define TILE_ROWS_4 6
 
 /* The register tile of matrix products. */
 #define GEMM_ROWS    6
