@@ -5,30 +5,31 @@
 
 #include "quant.h"
 
-/* Vectors of outputs that are walked together, for independent chains: within a panel, or in two panels where a vector is a whole panel. */
-enum { WALK_VECTORS = LANES >= HD_PANEL ? 2 : LANES > 1 ? HD_PANEL / LANES : 1, WALK_PANELS = LANES >= HD_PANEL ? 2 : 1 };
+/* Vectors of outputs that are walked together, for independent chains: all of a panel, or four panels where a vector is a whole panel. Two chains there would wait for each
+ * other: a link takes four cycles, the work between links of two chains as long. */
+enum { WALK_VECTORS = LANES >= HD_PANEL ? 4 : LANES > 1 ? HD_PANEL / LANES : 1, WALK_PANELS = LANES >= HD_PANEL ? 4 : 1 };
 
 /* Where vector v of the walk begins: its panel, counted from the first, and its place there. */
-#define WALK_PANEL(v) ((v)*LANES / HD_PANEL)
+#define WALK_PANEL(v) (WALK_PANELS == 1 ? 0 : (v))
 #define WALK_LANE(v)  ((v)*LANES % HD_PANEL)
 
 /* Weights [inputs][WALK_VECTORS · LANES] from input `from` (a multiple of 32 where they are quantised), and what becomes of them: they are stored in a slab
- * [panel][inputs][16], or multiplied by x and added to sum. A stride of 0 walks one panel twice. */
+ * [panel][inputs][16], or multiplied by x and added to sum. Where there are fewer panels than a walk has room for, the last is walked again. */
 typedef struct {
   hd_storage storage;
   const unsigned char *panel;
-  int64_t stride;
-  int64_t ahead; /* bytes to the panels that come next */
-  int lane;      /* the first in its panel */
+  int64_t offset[WALK_PANELS]; /* of each panel's bytes from the first's */
+  int64_t ahead;               /* bytes to the panels that come next */
+  int lane;                    /* the first in its panel */
   int64_t from, inputs;
   const float *x;
   float *slab;
-  int64_t slab_stride;
+  int64_t slab_offset[WALK_PANELS]; /* of each panel's floats */
   vf sum[WALK_VECTORS];
 } walk;
 
 INLINE void take(walk *to, int64_t i, int v, vf w, const bool store) {
-  if (store) v_store(to->slab + WALK_PANEL(v) * to->slab_stride + i * HD_PANEL + to->lane + WALK_LANE(v), w);
+  if (store) v_store(to->slab + to->slab_offset[WALK_PANEL(v)] + i * HD_PANEL + to->lane + WALK_LANE(v), w);
   else to->sum[v] = v_fma(v_set(to->x[i]), w, to->sum[v]);
 }
 
@@ -52,7 +53,7 @@ INLINE void walk_eight(walk *to, const unsigned char *codes, int k, const vf *sc
   vi nibbles[WALK_VECTORS], pairs[WALK_VECTORS], bits[WALK_VECTORS];
 #pragma GCC unroll 4
   for (int v = 0; v < WALK_VECTORS; v++) {
-    const uint32_t *word = (const uint32_t *)(codes + WALK_PANEL(v) * to->stride) + to->lane + WALK_LANE(v);
+    const uint32_t *word = (const uint32_t *)(codes + to->offset[WALK_PANEL(v)]) + to->lane + WALK_LANE(v);
     nibbles[v] = pairs[v] = bits[v] = v_load_u32(word);
     if (has_nibbles) nibbles[v] = v_load_u32(word + k * HD_PANEL);
     if (has_nibbles) word += 4 * HD_PANEL;
@@ -64,7 +65,7 @@ INLINE void walk_eight(walk *to, const unsigned char *codes, int k, const vf *sc
   for (int j = 0; j < 8; j++)
 #pragma GCC unroll 4
     for (int v = 0; v < WALK_VECTORS; v++) {
-      const int8_t *bytes = (const int8_t *)codes + WALK_PANEL(v) * to->stride + (8 * k + j) * HD_PANEL + to->lane + WALK_LANE(v);
+      const int8_t *bytes = (const int8_t *)codes + to->offset[WALK_PANEL(v)] + (8 * k + j) * HD_PANEL + to->lane + WALK_LANE(v);
       vf code = kind == 8 ? v_load_i8(bytes) : code_of(kind, nibbles[v], pairs[v], bits[v], j);
       take(to, i + j, v, v_fma(scale[v], code, minimum[v]), store);
     }
@@ -80,7 +81,7 @@ INLINE void walk_unit(walk *to, const hd_quant *q, const unsigned char *unit, co
     vf scale[WALK_VECTORS], minimum[WALK_VECTORS];
 #pragma GCC unroll 4
     for (int v = 0; v < WALK_VECTORS; v++) {
-      const int8_t *integers = (const int8_t *)unit + WALK_PANEL(v) * to->stride + g * HD_PANEL + to->lane + WALK_LANE(v);
+      const int8_t *integers = (const int8_t *)unit + to->offset[WALK_PANEL(v)] + g * HD_PANEL + to->lane + WALK_LANE(v);
       scale[v] = q->integer ? v_mul(d[v], v_load_i8(integers)) : d[v];
       if (!q->minimum) minimum[v] = v_mul(scale[v], v_set((float)-q->offset));
       else minimum[v] = q->integer ? v_mul(m[v], v_load_i8(integers + groups * HD_PANEL)) : m[v];
@@ -95,7 +96,7 @@ INLINE void walk_unit(walk *to, const hd_quant *q, const unsigned char *unit, co
 INLINE void fetch_ahead(const walk *to, const unsigned char *at, int64_t bytes) {
   for (int panel = 0; panel < WALK_PANELS; panel++)
     for (int64_t i = 0; i < bytes; i += 64)
-      __builtin_prefetch(at + panel * to->stride + to->ahead + i, 0,
+      __builtin_prefetch(at + to->offset[panel] + to->ahead + i, 0,
                          2); // 2: no nearer than the second-level cache, which holds whole panels
 }
 
@@ -111,7 +112,7 @@ INLINE void walk_quantised(walk *to, const int kind, const bool store) {
     vf d[WALK_VECTORS], m[WALK_VECTORS];
 #pragma GCC unroll 4
     for (int v = 0; v < WALK_VECTORS; v++) {
-      const uint16_t *halves = (const uint16_t *)(head + WALK_PANEL(v) * to->stride) + to->lane + WALK_LANE(v);
+      const uint16_t *halves = (const uint16_t *)(head + to->offset[WALK_PANEL(v)]) + to->lane + WALK_LANE(v);
       d[v] = v_load_f16(halves);
       m[v] = q->minimum ? v_load_f16(halves + HD_PANEL) : d[v];
     }
@@ -130,7 +131,7 @@ INLINE void walk_plain(walk *to, const hd_storage storage, const bool store) {
     if (!store && i % 4 == 0) fetch_ahead(to, to->panel + (to->from + i) * bytes, 4 * bytes);
 #pragma GCC unroll 4
     for (int v = 0; v < WALK_VECTORS; v++) {
-      const unsigned char *at = to->panel + WALK_PANEL(v) * to->stride;
+      const unsigned char *at = to->panel + to->offset[WALK_PANEL(v)];
       int64_t place = (to->from + i) * HD_PANEL + to->lane + WALK_LANE(v);
       vf w = storage == HD_F16    ? v_load_f16((const uint16_t *)at + place)
              : storage == HD_BF16 ? v_load_bf16((const uint16_t *)at + place)
@@ -161,12 +162,13 @@ INLINE void walk_weights(walk *given, const bool store) {
   for (int v = 0; v < WALK_VECTORS; v++) given->sum[v] = to.sum[v];
 }
 
-/* The walk that begins at `panel` and lane 0; beyond `end` there is no second panel. */
+/* The walk that begins at `panel` and lane 0, of panels before `end`. */
 INLINE walk walk_of(const hd_panels *p, int64_t panel, int64_t end, int64_t from, int64_t inputs) {
   walk to = {.storage = p->storage, .panel = p->data + panel * p->stride, .ahead = WALK_PANELS * p->stride, .from = from, .inputs = inputs};
-  if (panel + WALK_PANELS <= end) {
-    to.stride = p->stride;
-    to.slab_stride = inputs * HD_PANEL;
+  for (int i = 0; i < WALK_PANELS; i++) {
+    int64_t place = HD_MIN(i, end - 1 - panel);
+    to.offset[i] = place * p->stride;
+    to.slab_offset[i] = place * inputs * HD_PANEL;
   }
   for (int v = 0; v < WALK_VECTORS; v++) to.sum[v] = v_set(0.0f);
   return to;
