@@ -99,6 +99,7 @@ typedef struct hd_arena {
   heed_allocator allocator;
   struct hd_arena_block *blocks;
   int64_t bytes; /* handed out so far */
+  int64_t block; /* bytes of the next blocks that requests share; 0: 64 KiB. Who knows that much more will be asked for may raise it. */
 } hd_arena;
 void hd_arena_init(hd_arena *arena, const heed_context *context);
 void hd_arena_free(hd_arena *arena);

@@ -89,14 +89,14 @@ static heed_status arena_take(hd_arena *arena, heed_context *context, const char
   struct hd_arena_block *block = arena->blocks;
   int64_t begin = block ? hd_ceil_div(block->used, alignment) * alignment : 0;
   if (!block || begin > block->size || block->size - begin < bytes) {
-    int64_t block_bytes = HD_MAX(bytes, BLOCK_BYTES);
+    int64_t shared = HD_MAX(arena->block, BLOCK_BYTES), block_bytes = HD_MAX(bytes, shared);
     void *memory;
     HD_TRY(allocate_from(&arena->allocator, context, what, block_bytes + BLOCK_HEADER, &memory));
     block = memory;
     *block = (struct hd_arena_block){.size = block_bytes};
     begin = 0;
     // A block of its own goes behind the current one, whose tail is still good for small requests.
-    struct hd_arena_block **link = arena->blocks && bytes >= BLOCK_BYTES ? &arena->blocks->next : &arena->blocks;
+    struct hd_arena_block **link = arena->blocks && bytes >= shared ? &arena->blocks->next : &arena->blocks;
     block->next = *link;
     *link = block;
   }

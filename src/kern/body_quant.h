@@ -19,7 +19,7 @@ typedef struct {
   hd_storage storage;
   const unsigned char *panel;
   int64_t offset[WALK_PANELS]; /* of each panel's bytes from the first's */
-  int64_t ahead;               /* bytes to the panels that come next */
+  int64_t step;                /* bytes from block to block */
   int lane;                    /* the first in its panel */
   int64_t from, inputs;
   const float *x;
@@ -31,6 +31,15 @@ typedef struct {
 INLINE void take(walk *to, int64_t i, int v, vf w, const bool store) {
   if (store) v_store(to->slab + to->slab_offset[WALK_PANEL(v)] + i * HD_PANEL + to->lane + WALK_LANE(v), w);
   else to->sum[v] = v_fma(v_set(to->x[i]), w, to->sum[v]);
+}
+
+/* One row's product asks for what its stream of weights holds this many bytes on, once a cache line: two small pages, about what memory takes to answer.
+ * Without it a thread gets half of what it gets with it; half and twice the distance are worse (docs/SPEED.md). */
+enum { STREAM_AHEAD = 8192 };
+
+/* Lines belong to 16 outputs: where a panel takes several vectors the first asks for all. */
+INLINE void ask_ahead(const void *at, int v, const bool store) {
+  if (!store && (LANES >= HD_PANEL || v == 0)) __builtin_prefetch((const char *)at + STREAM_AHEAD);
 }
 
 /* Kinds of codes: their bits, or LOOKUP. */
@@ -56,6 +65,7 @@ INLINE void walk_eight(walk *to, const unsigned char *codes, int k, const vf *sc
     const uint32_t *word = (const uint32_t *)(codes + to->offset[WALK_PANEL(v)]) + to->lane + WALK_LANE(v);
     nibbles[v] = pairs[v] = bits[v] = v_load_u32(word);
     if (has_nibbles) nibbles[v] = v_load_u32(word + k * HD_PANEL);
+    if (has_nibbles) ask_ahead(word + k * HD_PANEL, v, store);
     if (has_nibbles) word += 4 * HD_PANEL;
     if (has_pairs) pairs[v] = v_shift_by(v_load_u32(word + k / 2 * HD_PANEL), k % 2 * 16);
     if (has_pairs) word += 2 * HD_PANEL;
@@ -66,6 +76,7 @@ INLINE void walk_eight(walk *to, const unsigned char *codes, int k, const vf *sc
 #pragma GCC unroll 4
     for (int v = 0; v < WALK_VECTORS; v++) {
       const int8_t *bytes = (const int8_t *)codes + to->offset[WALK_PANEL(v)] + (8 * k + j) * HD_PANEL + to->lane + WALK_LANE(v);
+      if (kind == 8 && j % 4 == 0) ask_ahead(bytes, v, store);
       vf code = kind == 8 ? v_load_i8(bytes) : code_of(kind, nibbles[v], pairs[v], bits[v], j);
       take(to, i + j, v, v_fma(scale[v], code, minimum[v]), store);
     }
@@ -91,15 +102,6 @@ INLINE void walk_unit(walk *to, const hd_quant *q, const unsigned char *unit, co
   }
 }
 
-/* Asks for what lies `ahead` bytes behind [at, at + bytes), a walk's share of each panel. Panels are short streams, each over before the hardware has noticed it; so while one
- * row's product walks some panels it fetches the next. */
-INLINE void fetch_ahead(const walk *to, const unsigned char *at, int64_t bytes) {
-  for (int panel = 0; panel < WALK_PANELS; panel++)
-    for (int64_t i = 0; i < bytes; i += 64)
-      __builtin_prefetch(at + to->offset[panel] + to->ahead + i, 0,
-                         2); // 2: no nearer than the second-level cache, which holds whole panels
-}
-
 INLINE void walk_quantised(walk *to, const int kind, const bool store) {
   const hd_quant *q = &hd_quants[to->storage];
   const int64_t block = q->integer ? HD_QUANT_BLOCK : HD_QUANT_UNIT;
@@ -107,7 +109,7 @@ INLINE void walk_quantised(walk *to, const int kind, const bool store) {
   const int unit_bytes =
       HD_PANEL * (q->integer ? HD_QUANT_UNIT / q->group * (q->minimum ? 2 : 1) : 0) + q->bits * HD_QUANT_UNIT / 8 * HD_PANEL;
   for (int64_t i = 0; i < to->inputs;) {
-    const unsigned char *head = to->panel + (to->from + i) / block * (heads + block / HD_QUANT_UNIT * unit_bytes);
+    const unsigned char *head = to->panel + (to->from + i) / block * to->step;
     int64_t first = (to->from + i) % block / HD_QUANT_UNIT, last = HD_MIN(block / HD_QUANT_UNIT, first + (to->inputs - i) / HD_QUANT_UNIT);
     vf d[WALK_VECTORS], m[WALK_VECTORS];
 #pragma GCC unroll 4
@@ -116,29 +118,24 @@ INLINE void walk_quantised(walk *to, const int kind, const bool store) {
       d[v] = v_load_f16(halves);
       m[v] = q->minimum ? v_load_f16(halves + HD_PANEL) : d[v];
     }
-    for (int64_t unit = first; unit < last; unit++, i += HD_QUANT_UNIT) {
-      const unsigned char *at = head + heads + unit * unit_bytes;
-      if (!store) fetch_ahead(to, at, unit_bytes);
-      walk_unit(to, q, at, d, m, i, kind, store);
-    }
+    for (int64_t unit = first; unit < last; unit++, i += HD_QUANT_UNIT)
+      walk_unit(to, q, head + heads + unit * unit_bytes, d, m, i, kind, store);
   }
 }
 
 INLINE void walk_plain(walk *to, const hd_storage storage, const bool store) {
-  const int64_t bytes = HD_PANEL * (storage == HD_F32 ? 4 : 2);
 #pragma GCC unroll 4
-  for (int64_t i = 0; i < to->inputs; i++) {
-    if (!store && i % 4 == 0) fetch_ahead(to, to->panel + (to->from + i) * bytes, 4 * bytes);
+  for (int64_t i = 0; i < to->inputs; i++)
 #pragma GCC unroll 4
     for (int v = 0; v < WALK_VECTORS; v++) {
-      const unsigned char *at = to->panel + to->offset[WALK_PANEL(v)];
-      int64_t place = (to->from + i) * HD_PANEL + to->lane + WALK_LANE(v);
+      const unsigned char *at = to->panel + to->offset[WALK_PANEL(v)] + (to->from + i) * to->step;
+      int place = to->lane + WALK_LANE(v);
+      if (storage == HD_F32 || v % 2 == 0) ask_ahead(at, v, store);
       vf w = storage == HD_F16    ? v_load_f16((const uint16_t *)at + place)
              : storage == HD_BF16 ? v_load_bf16((const uint16_t *)at + place)
                                   : v_load((const float *)at + place);
       take(to, i, v, w, store);
     }
-  }
 }
 
 INLINE void walk_weights(walk *given, const bool store) {
@@ -164,10 +161,14 @@ INLINE void walk_weights(walk *given, const bool store) {
 
 /* The walk that begins at `panel` and lane 0, of panels before `end`. */
 INLINE walk walk_of(const hd_panels *p, int64_t panel, int64_t end, int64_t from, int64_t inputs) {
-  walk to = {.storage = p->storage, .panel = p->data + panel * p->stride, .ahead = WALK_PANELS * p->stride, .from = from, .inputs = inputs};
+  walk to = {.storage = p->storage,
+             .panel = p->data + hd_panel_offset(p, panel),
+             .step = hd_panels_together(p, panel) * p->block_bytes,
+             .from = from,
+             .inputs = inputs};
   for (int i = 0; i < WALK_PANELS; i++) {
     int64_t place = HD_MIN(i, end - 1 - panel);
-    to.offset[i] = place * p->stride;
+    to.offset[i] = place * p->block_bytes;
     to.slab_offset[i] = place * inputs * HD_PANEL;
   }
   for (int v = 0; v < WALK_VECTORS; v++) to.sum[v] = v_set(0.0f);

@@ -42,21 +42,34 @@ typedef struct hd_attn_tile {
   float *scores; /* scratch [64][lanes] */
 } hd_attn_tile;
 
-/* A weight matrix in panels of 16 outputs (matrix.h). Plain types: [panel][input][16]. Quantised types (quant.h), per panel and block of the file's type:
+/* A weight matrix in panels of 16 outputs (matrix.h). A block of a panel is, of a plain type, one input [16]; of a quantised type (quant.h), one block of the file's type:
  *   the halves d [16], and m [16] where a minimum is stored; then per 32 inputs, as far as the type has them:
  *   integer scales and integer minima, int8 [32 / group][16] each;
  *   codes: bits 0–3 as words [4][16] of 8 inputs, two bits as words [2][16] of 16 inputs, one bit as words [1][16] of 32 inputs; 8-bit codes as bytes [32][16].
- * A word belongs to one output, its lowest bits to the first input. So one load feeds 16 outputs, and the panels are as large as the file's rows. */
-enum { HD_PANEL = 16, HD_QUANT_UNIT = 32 };
+ * A word belongs to one output, its lowest bits to the first input. So one load feeds 16 outputs, and the panels are as large as the file's rows.
+ * Four neighbouring panels (or as many as are left) lie together, block by block in turn: a row's product reads 64 outputs as one stream, which is what memory gives fastest. */
+enum { HD_PANEL = 16, HD_GROUP = 4 * HD_PANEL, HD_QUANT_UNIT = 32 };
 typedef struct hd_panels {
   const unsigned char *data;
   hd_storage storage; /* not F64 */
-  int64_t inputs;
-  int64_t stride; /* bytes from panel to panel */
+  int64_t inputs, panels;
+  int64_t block_bytes;  /* of one block of one panel */
+  int64_t block_inputs; /* 1, 32 or 256 */
 } hd_panels;
 
+/* Panels that lie together with this one, itself included. */
+static inline int64_t hd_panels_together(const hd_panels *p, int64_t panel) {
+  const int64_t group = HD_GROUP / HD_PANEL;
+  return HD_MIN(group, p->panels - panel / group * group);
+}
+
+/* Where a panel's first block lies, from data, and how far on its next: hd_panels_together times block_bytes. */
+static inline int64_t hd_panel_offset(const hd_panels *p, int64_t panel) {
+  const int64_t group = HD_GROUP / HD_PANEL;
+  return (panel / group * group * (p->inputs / p->block_inputs) + panel % group) * p->block_bytes;
+}
+
 /* y[r][o] (+)= Σ_i x[r][i] w[o][i] for one group of at most HD_GROUP outputs and any number of inputs and rows. */
-enum { HD_GROUP = 4 * HD_PANEL };
 typedef struct hd_product {
   const float *x;
   int64_t x_stride, rows;

@@ -63,50 +63,64 @@ static void put_block(hd_storage storage, const hd_quant_block *block, unsigned 
   }
 }
 
+hd_panels hd_matrix_panels(const hd_matrix *matrix) {
+  return (hd_panels){
+      .data = matrix->packed,
+      .storage = matrix->storage == HD_F64 ? HD_F32 : matrix->storage, // packed so
+      .inputs = matrix->inputs,
+      .panels = hd_ceil_div(matrix->outputs, HD_PANEL),
+      .block_bytes = block_bytes(matrix->storage),
+      .block_inputs = hd_storage_block(matrix->storage),
+  };
+}
+
 struct packing {
   const hd_matrix *matrix;
+  hd_panels panels;
   unsigned char *packed;
   const unsigned char *rows;
   int64_t row_bytes;
 };
 
-static void pack_quantised(const hd_matrix *matrix, unsigned char *panel, const unsigned char *row, int lane) {
+/* One output's row into its lane of a panel whose blocks lie `step` bytes apart. */
+static void pack_quantised(const hd_matrix *matrix, unsigned char *panel, int64_t step, const unsigned char *row, int lane) {
   hd_storage storage = matrix->storage;
   for (int64_t i = 0; i < matrix->inputs; i += hd_storage_block(storage)) {
     hd_quant_block block = {0};
     hd_quant_read(storage, row, &block);
     put_block(storage, &block, panel, lane);
     row += hd_storage_bytes(storage);
-    panel += block_bytes(storage);
+    panel += step;
   }
 }
 
-static void pack_plain(const hd_matrix *matrix, unsigned char *panel, const unsigned char *row, int lane) {
+static void pack_plain(const hd_matrix *matrix, unsigned char *panel, int64_t step, const unsigned char *row, int lane) {
   int64_t n = matrix->inputs;
   float value;
   switch (matrix->storage) {
   case HD_F32:
-    for (int64_t i = 0; i < n; i++) memcpy(panel + 4 * (i * HD_PANEL + lane), row + 4 * i, 4);
+    for (int64_t i = 0; i < n; i++) memcpy(panel + i * step + 4 * lane, row + 4 * i, 4);
     break;
   case HD_F64:
     for (int64_t i = 0; i < n; i++) {
       hd_dequantise(HD_F64, row + 8 * i, 1, &value);
-      memcpy(panel + 4 * (i * HD_PANEL + lane), &value, 4);
+      memcpy(panel + i * step + 4 * lane, &value, 4);
     }
     break;
   default: // F16, BF16
-    for (int64_t i = 0; i < n; i++) memcpy(panel + 2 * (i * HD_PANEL + lane), row + 2 * i, 2);
+    for (int64_t i = 0; i < n; i++) memcpy(panel + i * step + 2 * lane, row + 2 * i, 2);
   }
 }
 
 static void pack_panel(void *argument, int64_t i, int worker) {
   const struct packing *p = argument;
   (void)worker;
-  unsigned char *panel = p->packed + i * p->matrix->stride;
+  unsigned char *panel = p->packed + hd_panel_offset(&p->panels, i);
+  int64_t step = hd_panels_together(&p->panels, i) * p->panels.block_bytes;
   for (int lane = 0; lane < HD_MIN(HD_PANEL, p->matrix->outputs - i * HD_PANEL); lane++) {
     const unsigned char *row = p->rows + (i * HD_PANEL + lane) * p->row_bytes;
-    if (hd_quants[p->matrix->storage].bits) pack_quantised(p->matrix, panel, row, lane);
-    else pack_plain(p->matrix, panel, row, lane);
+    if (hd_quants[p->matrix->storage].bits) pack_quantised(p->matrix, panel, step, row, lane);
+    else pack_plain(p->matrix, panel, step, row, lane);
   }
 }
 
@@ -115,15 +129,16 @@ heed_status hd_matrix_pack(heed_context *context, hd_arena *arena, hd_storage st
   HD_REQUIRE(outputs >= 0 && inputs >= 0 && inputs % hd_storage_block(storage) == 0, context, HEED_E_SHAPE,
              "a matrix of %lld × %lld values cannot be stored as %s: rows are whole blocks of %lld", (long long)outputs, (long long)inputs,
              hd_storage_name(storage), (long long)hd_storage_block(storage));
-  int64_t panels = hd_ceil_div(outputs, HD_PANEL), blocks = inputs / hd_storage_block(storage), row_bytes;
+  int64_t panels = hd_ceil_div(outputs, HD_PANEL), blocks = inputs / hd_storage_block(storage), panel_bytes, row_bytes;
   hd_matrix matrix = {.storage = storage, .outputs = outputs, .inputs = inputs};
   unsigned char *packed;
-  HD_REQUIRE(hd_mul(blocks, block_bytes(storage), &matrix.stride) && hd_mul(panels, matrix.stride, &matrix.bytes) &&
+  HD_REQUIRE(hd_mul(blocks, block_bytes(storage), &panel_bytes) && hd_mul(panels, panel_bytes, &matrix.bytes) &&
                  hd_mul(blocks, hd_storage_bytes(storage), &row_bytes),
              context, HEED_E_OVERFLOW, "a matrix of %lld × %lld values does not fit in memory", (long long)outputs, (long long)inputs);
   HD_TRY(hd_arena_allocate(arena, context, "weights", matrix.bytes, 1, &packed));
   matrix.packed = packed;
-  hd_parallel(context, panels, pack_panel, &(struct packing){.matrix = &matrix, .packed = packed, .rows = rows, .row_bytes = row_bytes});
+  struct packing packing = {.matrix = &matrix, .panels = hd_matrix_panels(&matrix), .packed = packed, .rows = rows, .row_bytes = row_bytes};
+  hd_parallel(context, panels, pack_panel, &packing);
   *out = matrix;
   return HEED_OK;
 }

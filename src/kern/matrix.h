@@ -14,7 +14,6 @@ typedef struct hd_matrix {
   hd_storage storage; /* of the file */
   int64_t outputs, inputs;
   int64_t bytes;      /* of packed */
-  int64_t stride;     /* bytes from panel to panel */
   const void *packed; /* owned by the arena it was packed into */
 } hd_matrix;
 
@@ -35,5 +34,8 @@ void hd_matrix_row(const heed_context *context, const hd_matrix *matrix, int64_t
 
 /* n stored elements (whole blocks) as f32: the meaning of every storage type, one place. */
 void hd_dequantise(hd_storage storage, const void *blocks, int64_t n, float *out);
+
+/* What the kernels see of a packed matrix. */
+struct hd_panels hd_matrix_panels(const hd_matrix *matrix);
 
 #endif

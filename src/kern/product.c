@@ -12,15 +12,6 @@ enum { SLAB_INPUTS = 96 };
 /* Fewer rows a piece would let unpacking show: it costs about as much as multiplying two rows. */
 enum { LEAST_ROWS = 48 };
 
-static hd_panels panels_of(const hd_matrix *matrix) {
-  return (hd_panels){
-      .data = matrix->packed,
-      .storage = matrix->storage == HD_F64 ? HD_F32 : matrix->storage, // packed so
-      .inputs = matrix->inputs,
-      .stride = matrix->stride,
-  };
-}
-
 struct work {
   const hd_kernels *kernels;
   hd_panels panels;
@@ -94,11 +85,12 @@ static void multiply_row_piece(void *argument, int64_t i, int worker) {
   }
 }
 
-/* Pieces of at least 64 KiB of weights, so that handing them out costs little, and of at most an eighth of a thread's share, so that threads end together. */
+/* A row's product takes microseconds, so it is cut evenly: one stretch of groups a thread where there are few, since a third piece for two threads would keep one of them
+ * waiting half the time; four where there are many, so that threads end together on a busy machine. */
 static void multiply_one(heed_context *context, struct work *p) {
-  int64_t panels = hd_ceil_div(p->outputs, HD_PANEL), step = HD_GROUP / HD_PANEL;
-  int64_t least = hd_ceil_div(64 << 10, HD_MAX(p->panels.stride, 1)), share = hd_ceil_div(panels, 8 * context->threads);
-  p->piece_panels = hd_ceil_div(HD_MAX(least, share), step) * step;
+  int64_t panels = hd_ceil_div(p->outputs, HD_PANEL), group = HD_GROUP / HD_PANEL, groups = hd_ceil_div(panels, group);
+  int64_t pieces = groups < 16 * context->threads ? context->threads : 4 * context->threads;
+  p->piece_panels = hd_ceil_div(groups, pieces) * group;
   hd_parallel(context, hd_ceil_div(panels, p->piece_panels), multiply_row_piece, p);
 }
 
@@ -106,7 +98,7 @@ heed_status hd_matrix_product(heed_context *context, const hd_matrix *matrix, co
                               const float *bias, float *y, int64_t y_stride) {
   struct work work = {
       .kernels = hd_kernels_of(context),
-      .panels = panels_of(matrix),
+      .panels = hd_matrix_panels(matrix),
       .outputs = matrix->outputs,
       .x = x,
       .bias = bias,
@@ -140,7 +132,7 @@ void hd_rows_product(heed_context *context, const float *x, int64_t rows, int64_
 
 void hd_matrix_row(const heed_context *context, const hd_matrix *matrix, int64_t output, float *out) {
   float panel[HD_PANEL * SLAB_INPUTS] __attribute__((aligned(HD_ALIGN)));
-  hd_panels panels = panels_of(matrix);
+  hd_panels panels = hd_matrix_panels(matrix);
   for (int64_t from = 0; from < panels.inputs; from += SLAB_INPUTS) {
     int64_t inputs = HD_MIN(SLAB_INPUTS, panels.inputs - from);
     hd_kernels_of(context)->unpack(&panels, output / HD_PANEL, 1, from, inputs, panel);

@@ -200,10 +200,20 @@ static heed_status check_layers(const loader *in) {
   return HEED_OK;
 }
 
+/* The weights in few large blocks, which the allocator can give huge pages; never larger than what the file holds. */
+static void expect_weights(const loader *in) {
+  enum { LARGE_BLOCK = 32 << 20 };
+  int64_t bytes = 0;
+  for (int64_t i = 0; bytes < LARGE_BLOCK && i < hd_tensors_count(in->config->tensors); i++)
+    bytes += hd_tensors_at(in->config->tensors, i)->bytes;
+  in->model->arena.block = HD_MIN(bytes, LARGE_BLOCK);
+}
+
 heed_status hd_weights_load(const hd_config *config, heed_model *model) {
   const hd_transformer_spec *spec = &model->spec;
   loader in = {config, config->context, model, 0, 4 * spec->layers + 2};
   HD_TRY(check_layers(&in));
+  expect_weights(&in);
   HD_TRY(load_matrix(&in, HD_SLOT_EMBEDDING, spec->vocabulary, spec->width, &model->embedding));
   if (spec->positions == HD_POSITIONS_LEARNED) HD_TRY(load_matrix(&in, HD_SLOT_POSITION, spec->context, spec->width, &model->position));
   else HD_TRY(load_frequencies(&in));
