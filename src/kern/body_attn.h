@@ -322,6 +322,5 @@ void KERNEL(attn_finish)(hd_attn_block *block, float *lse) {
     }
   }
   if (lse)
-    for (int i = 0; i < lanes; i++)
-      lse[i] = block->seen >> i & 1 ? (float)(((double)block->total_m[i] + log2((double)block->total_l[i])) * HD_LN2) : -INFINITY;
+    for (int i = 0; i < lanes; i++) lse[i] = block->seen >> i & 1 ? hd_attn_lse(block->total_m[i], block->total_l[i]) : -INFINITY;
 }

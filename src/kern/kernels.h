@@ -7,10 +7,13 @@
 #define HD_KERNELS_H
 
 #include "../base/base.h"
+
+#include <math.h>
 #include "../base/storage.h"
 
 /* Keys are taken in tiles of 64 at absolute positions, and tiles are grouped in chunks of 1024 keys (contract 17). */
-enum { HD_KEY_TILE = 64, HD_KEY_CHUNK = 1024, HD_QUERY_CELL = 16, HD_MAX_LANES = 64 };
+/* Up to HD_DECODE_ROWS rows that share their keys have a kernel of their own. */
+enum { HD_KEY_TILE = 64, HD_KEY_CHUNK = 1024, HD_QUERY_CELL = 16, HD_MAX_LANES = 64, HD_DECODE_ROWS = 4 };
 
 /* Scores live in units of log2 e, so that the softmax needs exp2 and no multiplication. */
 #define HD_LOG2E 1.4426950408889634
@@ -29,6 +32,9 @@ typedef struct hd_attn_block {
   float *total_o, *total_m, *total_l; /* the chunks before it */
   uint64_t seen;                      /* bit i: lane i has seen a key */
 } hd_attn_block;
+
+/* The log-sum-exp of a row, in natural units, from its maximum in log2 units and its sum. */
+static inline float hd_attn_lse(float m, float l) { return (float)(((double)m + log2((double)l)) * HD_LN2); }
 
 /* At most 64 keys and values, rows contiguous, and what the block's queries may see of them. */
 typedef struct hd_attn_tile {
@@ -92,6 +98,8 @@ typedef enum hd_activation { HD_RELU, HD_SILU, HD_GELU_TANH, HD_GELU_ERF } hd_ac
  *   attn_scores    only the scores of a tile, after softcap and bias, hidden pairs −inf, into tile->scores
  *   attn_merge     merges the chunk into the total and begins a new one
  *   attn_finish    divides by the sum; rows that saw nothing become 0. lse[i] (natural units) unless NULL
+ *   attn_decode_tile, attn_decode_merge  the same for 1 to HD_DECODE_ROWS rows (block->lanes) that see every key, with no bias or softcap and a state row by row:
+ *                  q [rows][d], o and total_o [rows][dv]
  *   to_lanes       dst[c][r] = scale · rows[r][c] for r < count, 0 for count ≤ r < lanes
  *   from_lanes     rows[r][c] = src[c][r]
  *   widen          n stored numbers (HEED_F16 or HEED_BF16) to f32
@@ -114,6 +122,8 @@ typedef enum hd_activation { HD_RELU, HD_SILU, HD_GELU_TANH, HD_GELU_ERF } hd_ac
   X(void, attn_scores, (const hd_attn_block *block, const hd_attn_tile *tile))                                                             \
   X(void, attn_merge, (hd_attn_block * block))                                                                                             \
   X(void, attn_finish, (hd_attn_block * block, float *lse))                                                                                \
+  X(void, attn_decode_tile, (hd_attn_block * block, const hd_attn_tile *tile))                                                             \
+  X(void, attn_decode_merge, (hd_attn_block * block))                                                                                      \
   X(void, to_lanes, (const float *const *rows, int count, int64_t columns, float scale, float *dst, int lanes))                            \
   X(void, from_lanes, (const float *src, int lanes, int count, int64_t columns, float *const *rows))                                       \
   X(void, widen, (const uint16_t *src, heed_type type, int64_t n, float *dst))                                                             \
