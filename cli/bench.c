@@ -1,24 +1,25 @@
 /* bench.c: blocks of measurements and their medians. */
 #include "bench.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const double MACHINE_SECONDS = 0.1; // a scheduler hands out milliseconds; a probe must see several of its turns
 
-static int measure(heed_context *context, heed_machine *machine) {
-  *machine = (heed_machine){.size = sizeof *machine};
+static int measure(heed_context *context, bool reads, heed_machine *machine) {
+  *machine = (heed_machine){.size = reads ? sizeof *machine : offsetof(heed_machine, read_bytes)};
   return check(context, heed_machine_measure(context, MACHINE_SECONDS, machine));
 }
 
-int blocks_begin(heed_context *context, blocks *b) {
-  *b = (blocks){.context = context};
-  return measure(context, &b->before);
+int blocks_begin(heed_context *context, bool reads, blocks *b) {
+  *b = (blocks){.context = context, .reads = reads};
+  return measure(context, reads, &b->before);
 }
 
 int blocks_add(blocks *b, double seconds) {
   heed_machine after;
-  int code = measure(b->context, &after);
+  int code = measure(b->context, b->reads, &after);
   if (code != EXIT_OK) return code;
   b->seconds[b->count] = seconds;
   b->peak[b->count] = (b->before.peak_flops + after.peak_flops) / 2;

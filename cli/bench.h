@@ -15,6 +15,7 @@ double median_of(const double *values, int count);
 enum { BLOCKS_MAX = 64 };
 typedef struct blocks {
   heed_context *context;
+  bool reads;          /* the read bandwidth is measured too */
   heed_machine before; /* the machine as last measured */
   int count;
   double seconds[BLOCKS_MAX]; /* of one call */
@@ -22,7 +23,7 @@ typedef struct blocks {
   double read[BLOCKS_MAX];    /* bytes a second around the block */
 } blocks;
 
-int blocks_begin(heed_context *context, blocks *b);
+int blocks_begin(heed_context *context, bool reads, blocks *b);
 /* Adds a block in which one call took `seconds` and measures the machine after it. */
 int blocks_add(blocks *b, double seconds);
 

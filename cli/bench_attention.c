@@ -76,7 +76,7 @@ done:
 static int measure(heed_context *context, const shape *s, const inputs *in, int64_t count, blocks *b) {
   double seconds;
   int code;
-  TRY(blocks_begin(context, b));
+  TRY(blocks_begin(context, false, b));
   for (int64_t i = 0; i < count; i++) {
     TRY(time_block(context, s, in, &seconds));
     TRY(blocks_add(b, seconds));

@@ -54,12 +54,12 @@ static int measure(const loaded *m, const values *v, blocks *prefill, blocks *de
   int code;
   TRY(check(m->context, heed_session_new(m->context, m->model, &options, &session)));
   TRY(time_prefill(m, session, ids, v->prompt, logits, &seconds)); // memory that is touched for the first time is not counted
-  TRY(blocks_begin(m->context, prefill));
+  TRY(blocks_begin(m->context, true, prefill));
   for (int64_t i = 0; i < v->blocks; i++) {
     TRY(time_prefill(m, session, ids, v->prompt, logits, &seconds));
     TRY(blocks_add(prefill, seconds));
   }
-  TRY(blocks_begin(m->context, decode));
+  TRY(blocks_begin(m->context, true, decode));
   for (int64_t i = 0; i < v->blocks; i++) {
     TRY(check(m->context, heed_session_truncate(session, v->prompt)));
     TRY(time_decode(m, session, ids + v->prompt, v->n, logits, &seconds));

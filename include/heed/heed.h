@@ -216,8 +216,8 @@ HEED_API heed_status heed_attention_explain_plan(heed_context *context, const he
 HEED_API heed_status heed_matmul(heed_context *context, const heed_view *a, const heed_view *b, const heed_view *c);
 
 /* What this machine reaches right now with the context's level and threads: the peak of fused multiply-adds and the read bandwidth of main memory. Takes
- * about `seconds` (0: a tenth of a second) for the two together; call it around a measurement, because shared machines drift. Reading takes 64 MiB a thread
- * meanwhile, on 64 threads at most. HEED_E_ARGUMENT, HEED_E_MEMORY. */
+ * about `seconds` (0: a tenth of a second) for the two together; call it around a measurement, because shared machines drift. Reading takes 256 MiB a thread
+ * meanwhile, on 64 threads at most; a size that ends before read_bytes leaves it out. HEED_E_ARGUMENT, HEED_E_MEMORY. */
 typedef struct heed_machine {
   size_t size;       /* sizeof (heed_machine) */
   double peak_flops; /* f32 operations a second, two per multiply-add */

@@ -38,21 +38,36 @@ INLINE void decode_scores(const hd_attn_block *block, const hd_attn_tile *tile, 
   for (int r = 0; r < rows; r++) v_store(tile->scores + r * HD_KEY_TILE + first, sum[r]);
 }
 
-/* Scores of one row to weights; its maximum, sum and numerators follow. The sum runs over ascending keys, one chain. */
-static void decode_weights(hd_attn_block *block, const hd_attn_tile *tile, int r) {
-  float *scores = tile->scores + r * HD_KEY_TILE, *o = block->o + r * block->dv, top = -INFINITY, sum;
-  for (int key = 0; key < tile->keys; key++) top = scores[key] > top ? scores[key] : top;
-  if (top > block->m[r] + 8.0f) {
-    float factor = exp2_one(block->m[r] - top);
-    block->m[r] = top;
-    block->l[r] *= factor;
-    for (int64_t c = 0; c < block->dv; c++) o[c] *= factor;
+/* The row's maximum may rise; where it does, its sum and numerators follow. */
+INLINE void decode_rescale(hd_attn_block *block, const hd_attn_tile *tile, int r) {
+  const float *scores = tile->scores + r * HD_KEY_TILE;
+  float *o = block->o + r * block->dv, lane[LANES], top = -INFINITY;
+  vf best = v_set(-INFINITY);
+  for (int key = 0; key < tile->keys; key += LANES) best = v_max(v_load(scores + key), best); // the last key may stand there again
+  v_store(lane, best);
+  for (int i = 0; i < LANES; i++) top = lane[i] > top ? lane[i] : top;
+  if (!(top > block->m[r] + 8.0f)) return;
+  float factor = exp2_one(block->m[r] - top);
+  block->m[r] = top;
+  block->l[r] *= factor;
+  for (int64_t c = 0; c < block->dv; c++) o[c] *= factor;
+}
+
+/* Scores to weights. Each row's sum runs over ascending keys, one chain; the rows' chains run beside each other. */
+INLINE void decode_weights(hd_attn_block *block, const hd_attn_tile *tile, const int rows) {
+  float sum[HD_DECODE_ROWS];
+#pragma GCC unroll 4
+  for (int r = 0; r < rows; r++) {
+    float *scores = tile->scores + r * HD_KEY_TILE;
+    const vf m = v_set(block->m[r] == -INFINITY ? 0.0f : block->m[r]);
+    for (int key = 0; key < tile->keys; key += LANES) v_store(scores + key, v_exp2(v_sub(v_load(scores + key), m)));
+    sum[r] = block->l[r];
   }
-  const vf m = v_set(block->m[r] == -INFINITY ? 0.0f : block->m[r]);
-  for (int key = 0; key < tile->keys; key += LANES) v_store(scores + key, v_exp2(v_sub(v_load(scores + key), m)));
-  sum = block->l[r];
-  for (int key = 0; key < tile->keys; key++) sum += scores[key];
-  block->l[r] = sum;
+  for (int key = 0; key < tile->keys; key++)
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++) sum[r] += tile->scores[r * HD_KEY_TILE + key];
+#pragma GCC unroll 4
+  for (int r = 0; r < rows; r++) block->l[r] = sum[r];
 }
 
 /* o[row][column] += Σ_key p[row][key] v[key][column], keys ascending, for `vectors` vectors of columns. */
@@ -83,9 +98,12 @@ INLINE void decode_values(hd_attn_block *block, const hd_attn_tile *tile, int64_
 
 INLINE void decode_rows(hd_attn_block *block, const hd_attn_tile *tile, const int rows) {
   for (int first = 0; first < tile->keys; first += LANES) decode_scores(block, tile, first, rows);
-  for (int r = 0; r < rows; r++) decode_weights(block, tile, r);
+  for (int r = 0; r < rows; r++) decode_rescale(block, tile, r);
+  decode_weights(block, tile, rows);
+  // As many chains as registers hold: 4 rows × 4 vectors of 32, or × 3 of 16.
+  enum { WIDE = LANES >= 16 ? 4 : 3 };
   int64_t column = 0;
-  for (; column + 3 * LANES <= block->dv; column += 3 * LANES) decode_values(block, tile, column, rows, 3);
+  for (; column + WIDE * LANES <= block->dv; column += WIDE * LANES) decode_values(block, tile, column, rows, WIDE);
   for (; column + LANES <= block->dv; column += LANES) decode_values(block, tile, column, rows, 1);
   for (; column < block->dv; column++)
     for (int r = 0; r < rows; r++) {

@@ -1,9 +1,11 @@
 /* machine.c: what this machine reaches right now: multiply-adds in registers and reads of main memory, on the context's level and threads. */
 #include "kernels.h"
 
-/* Four times a large last-level cache a thread would be better still, but a measurement should not need gigabytes; and far fewer than MAX_READERS threads already fill a
- * memory's bandwidth. */
-enum { READ_BYTES = 64 << 20, MAX_READERS = 64 };
+#include <stddef.h>
+
+/* A thread's share of the memory that is read: together more than the last-level caches of large servers, or the figure would be theirs. Far fewer than MAX_READERS threads
+ * already fill a memory's bandwidth. */
+enum { READ_BYTES = 256 << 20, MAX_READERS = 64 };
 
 /* Rounds of a run that is long beside the start of a thread: about a tenth of a millisecond. */
 enum { SHORT_ROUNDS = 50000 };
@@ -44,13 +46,25 @@ static double best_rate(heed_context *context, heed_parallel_body body, struct w
   return best;
 }
 
+static heed_status measure_reads(heed_context *context, struct work *work, double seconds, double *out) {
+  int readers = HD_MIN(context->threads, MAX_READERS);
+  heed_status status = HEED_OK;
+  for (int i = 0; i < readers && status == HEED_OK; i++) {
+    status = hd_allocate(context, "bandwidth measurement", READ_BYTES, 1, &work->data[i]);
+    if (status == HEED_OK) memset(work->data[i], 0, READ_BYTES);
+  }
+  if (status == HEED_OK) *out = best_rate(context, run_read, work, readers, (double)readers * READ_BYTES, seconds);
+  for (int i = 0; i < readers; i++) hd_release(context, work->data[i], READ_BYTES, 1);
+  return status;
+}
+
 heed_status heed_machine_measure(heed_context *context, double seconds, heed_machine *out) {
   if (!context) return HEED_E_ARGUMENT;
   HD_REQUIRE(out && out->size >= sizeof out->size, context, HEED_E_ARGUMENT, "heed_machine: null, or size not set");
   HD_REQUIRE(seconds >= 0 && seconds <= 3600, context, HEED_E_ARGUMENT, "seconds %g, allowed 0 to 3600", seconds);
   if (seconds == 0) seconds = 0.1;
   struct work work = {.kernels = hd_kernels_of(context)};
-  int threads = context->threads, readers = HD_MIN(threads, MAX_READERS);
+  int threads = context->threads;
   heed_machine result = {.size = out->size};
 
   // Each run a twentieth of the time: long enough that starting threads does not show. Its length comes from this thread alone and from the best of several
@@ -67,12 +81,7 @@ heed_status heed_machine_measure(heed_context *context, double seconds, heed_mac
       best_rate(context, run_peak, &work, threads, (double)threads * (double)work.rounds * work.kernels->peak_flops, seconds / 2);
 
   heed_status status = HEED_OK;
-  for (int i = 0; i < readers && status == HEED_OK; i++) {
-    status = hd_allocate(context, "bandwidth measurement", READ_BYTES, 1, &work.data[i]);
-    if (status == HEED_OK) memset(work.data[i], 0, READ_BYTES);
-  }
-  if (status == HEED_OK) result.read_bytes = best_rate(context, run_read, &work, readers, (double)readers * READ_BYTES, seconds / 2);
-  for (int i = 0; i < readers; i++) hd_release(context, work.data[i], READ_BYTES, 1);
+  if (out->size > offsetof(heed_machine, read_bytes)) status = measure_reads(context, &work, seconds / 2, &result.read_bytes);
   if (status == HEED_OK) memcpy(out, &result, HD_MIN(out->size, sizeof result));
   return status;
 }
