@@ -256,10 +256,14 @@ static void run_item(void *argument, int64_t i, int worker) {
 
 /* ---- the call --------------------------------------------------------------------------------------------------------------------- */
 
+static int64_t item_count(const struct job *job) {
+  return job->problem->batch * job->problem->kv_heads * job->head_tiles * job->query_tiles;
+}
+
 /* Runs the items in batches of about a tenth of a second of work, so that a long call can be cancelled. */
 static heed_status run_items(struct job *job) {
   const hd_problem *problem = job->problem;
-  int64_t items = problem->batch * problem->kv_heads * job->head_tiles * job->query_tiles;
+  int64_t items = item_count(job);
   double item_flops = 2.0 * (double)problem->kernels->tile_lanes * (double)problem->keys * (double)(problem->d + problem->dv) + 1;
   int64_t at_once =
       problem->context->progress ? (int64_t)HD_MAX(1e10 * problem->context->threads / item_flops, 4.0 * problem->context->threads) : items;
@@ -282,18 +286,18 @@ static heed_status run_job(struct job *job) {
   job->query_tiles = hd_ceil_div(problem->queries, job->tile_queries);
   job->head_tiles = hd_ceil_div(problem->group, job->tile_heads);
 
-  int64_t floats, all;
-  HD_REQUIRE(lay_out(problem, &(struct worker){0}, NULL, &floats) && hd_mul(floats, context->threads, &all), context, HEED_E_OVERFLOW,
+  int64_t floats, all, workers = hd_workers(context, item_count(job));
+  HD_REQUIRE(lay_out(problem, &(struct worker){0}, NULL, &floats) && hd_mul(floats, workers, &all), context, HEED_E_OVERFLOW,
              "head widths %lld and %lld are too large", (long long)problem->d, (long long)problem->dv);
   float *memory = NULL;
-  heed_status status = hd_allocate(context, "attention workers", context->threads, sizeof *job->workers, &job->workers);
+  heed_status status = hd_allocate(context, "attention workers", workers, sizeof *job->workers, &job->workers);
   if (status == HEED_OK) status = hd_allocate(context, "attention tiles", all, sizeof *memory, &memory);
   if (status == HEED_OK) {
-    for (int i = 0; i < context->threads; i++) lay_out(problem, &job->workers[i], memory + i * floats, &floats);
+    for (int64_t i = 0; i < workers; i++) lay_out(problem, &job->workers[i], memory + i * floats, &floats);
     status = run_items(job);
   }
   hd_release(context, memory, all, sizeof *memory);
-  hd_release(context, job->workers, context->threads, sizeof *job->workers);
+  hd_release(context, job->workers, workers, sizeof *job->workers);
   return status;
 }
 
@@ -324,17 +328,9 @@ static heed_status check_overlap(heed_context *context, const heed_view *q, cons
   bool in_place = out->data == q->data && out->type == q->type && out->ndim == q->ndim;
   for (int i = 0; in_place && i < q->ndim; i++) in_place = out->dim[i] == q->dim[i] && (out->stride[i] == q->stride[i] || q->dim[i] <= 1);
   HD_REQUIRE(in_place || !hd_views_overlap(out, q), context, HEED_E_OVERLAP, "out overlaps q (allowed: exactly the same memory)");
-  const struct {
-    const heed_view *view;
-    const char *name;
-  } inputs[] = {{k, "k"}, {v, "v"}, {a ? a->attend : NULL, "attend"}, {a ? a->bias : NULL, "bias"}};
-  for (int i = 0; i < HD_COUNT(inputs); i++) {
-    if (!inputs[i].view) continue;
-    HD_REQUIRE(!hd_views_overlap(out, inputs[i].view), context, HEED_E_OVERLAP, "out overlaps %s", inputs[i].name);
-    HD_REQUIRE(!lse || !hd_views_overlap(lse, inputs[i].view), context, HEED_E_OVERLAP, "lse overlaps %s", inputs[i].name);
-  }
-  HD_REQUIRE(!lse || (!hd_views_overlap(lse, q) && !hd_views_overlap(lse, out)), context, HEED_E_OVERLAP, "lse overlaps q or out");
-  return HEED_OK;
+  const hd_named_view others[] = {{k, "k"}, {v, "v"}, {a->attend, "attend"}, {a->bias, "bias"}, {q, "q"}, {out, "out"}};
+  HD_TRY(hd_outputs_apart(context, &(hd_named_view){out, "out"}, others, HD_COUNT(others) - 2));
+  return hd_outputs_apart(context, &(hd_named_view){lse, "lse"}, others, HD_COUNT(others));
 }
 
 heed_status heed_attention_forward(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
@@ -343,8 +339,9 @@ heed_status heed_attention_forward(heed_context *context, const heed_attention *
   heed_attention description;
   hd_source keys, values;
   HD_TRY(hd_description_read(context, a, &description));
-  HD_REQUIRE(!extras || extras->size >= sizeof *extras, context, HEED_E_ARGUMENT, "heed_attention_extras: size is not set");
-  const heed_view *lse = extras ? extras->lse : NULL;
+  heed_attention_extras asked = {.size = sizeof asked};
+  HD_TRY(hd_options_read(context, "heed_attention_extras", extras, &asked, sizeof asked));
+  const heed_view *lse = asked.lse;
   HD_TRY(hd_view_check(context, q, "q"));
   HD_TRY(hd_source_of_view(context, k, "k", &keys));
   HD_TRY(hd_source_of_view(context, v, "v", &values));

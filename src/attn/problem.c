@@ -190,6 +190,17 @@ heed_status hd_outputs_apart(heed_context *context, const hd_named_view *output,
   return HEED_OK;
 }
 
+/* Whether the leading dimensions agree, passing over those of 1: [2,3] is not [3,2], though both are a batch of 6. */
+static bool same_lead(const hd_grid *a, const hd_grid *b) {
+  int i = 0, j = 0;
+  for (;;) {
+    while (i < a->lead && a->lead_dim[i] == 1) i++;
+    while (j < b->lead && b->lead_dim[j] == 1) j++;
+    if (i == a->lead || j == b->lead) return i == a->lead && j == b->lead;
+    if (a->lead_dim[i++] != b->lead_dim[j++]) return false;
+  }
+}
+
 heed_status hd_row_grid(heed_context *context, const heed_view *view, const char *name, const hd_grid *q, hd_grid *out) {
   char shape[HD_SHAPE_LENGTH];
   HD_TRY(hd_view_check(context, view, name));
@@ -199,7 +210,7 @@ heed_status hd_row_grid(heed_context *context, const heed_view *view, const char
   wide.dim[view->ndim] = 1;
   wide.stride[view->ndim] = 1;
   HD_TRY(hd_grid_make(context, &wide, name, out));
-  HD_REQUIRE(out->batch == q->batch && out->heads == q->heads && out->rows == q->rows, context, HEED_E_SHAPE,
+  HD_REQUIRE(same_lead(out, q) && out->heads == q->heads && out->rows == q->rows, context, HEED_E_SHAPE,
              "%s: %s, expected batch %lld, heads %lld, queries %lld", name, hd_shape_text(view, shape), (long long)q->batch,
              (long long)q->heads, (long long)q->rows);
   return writable(context, view, name);
@@ -208,7 +219,7 @@ heed_status hd_row_grid(heed_context *context, const heed_view *view, const char
 heed_status hd_grid_expect(heed_context *context, const hd_grid *grid, const heed_view *view, const char *name, const hd_grid *q,
                            int64_t heads, int64_t rows, int64_t columns) {
   char shape[HD_SHAPE_LENGTH];
-  HD_REQUIRE(grid->batch == q->batch && grid->heads == heads && grid->rows == rows && grid->columns == columns, context, HEED_E_SHAPE,
+  HD_REQUIRE(same_lead(grid, q) && grid->heads == heads && grid->rows == rows && grid->columns == columns, context, HEED_E_SHAPE,
              "%s: %s, expected batch %lld, heads %lld, rows %lld, columns %lld", name, hd_shape_text(view, shape), (long long)q->batch,
              (long long)heads, (long long)rows, (long long)columns);
   return writable(context, view, name);
@@ -218,6 +229,9 @@ heed_status hd_attention_shapes(heed_context *context, const heed_view *q_view, 
                                 hd_shapes *out) {
   HD_TRY(hd_grid_make(context, q_view, "q", q));
   HD_REQUIRE(k->batch == q->batch, context, HEED_E_SHAPE, "k has batch %lld, q has %lld", (long long)k->batch, (long long)q->batch);
+  // Views say more than a batch; a source of pages has nothing else.
+  HD_REQUIRE((!k->grid.size || same_lead(&k->grid, q)) && (!v || !v->grid.size || same_lead(&v->grid, q)), context, HEED_E_SHAPE,
+             "the leading dimensions of k or v are not those of q");
   HD_REQUIRE(k->columns == q->columns, context, HEED_E_SHAPE, "k has width %lld, q has %lld", (long long)k->columns, (long long)q->columns);
   if (v)
     HD_REQUIRE(v->batch == k->batch && v->heads == k->heads && v->keys == k->keys, context, HEED_E_SHAPE,

@@ -70,7 +70,8 @@ heed_status heed_attention_reference(heed_context *context, const heed_attention
   hd_problem problem;
   hd_shapes shapes;
   struct rows rows = {.problem = &problem};
-  HD_REQUIRE(!extras || extras->size >= sizeof *extras, context, HEED_E_ARGUMENT, "heed_attention_extras: size is not set");
+  heed_attention_extras asked = {.size = sizeof asked};
+  HD_TRY(hd_options_read(context, "heed_attention_extras", extras, &asked, sizeof asked));
   HD_TRY(hd_grid_make(context, k, "k", &rows.k));
   HD_TRY(hd_grid_make(context, v, "v", &rows.v));
   const hd_source keys = {.batch = rows.k.batch, .heads = rows.k.heads, .keys = rows.k.rows, .columns = rows.k.columns};
@@ -83,7 +84,7 @@ heed_status heed_attention_reference(heed_context *context, const heed_attention
   HD_TRY(check_number(context, &rows.k, "k"));
   HD_TRY(check_number(context, &rows.v, "v"));
   HD_TRY(check_number(context, &rows.out, "out"));
-  const heed_view *lse = extras ? extras->lse : NULL;
+  const heed_view *lse = asked.lse;
   if (lse) {
     HD_TRY(hd_row_grid(context, lse, "lse", &rows.q, &rows.lse));
     HD_TRY(check_number(context, &rows.lse, "lse"));
@@ -92,7 +93,7 @@ heed_status heed_attention_reference(heed_context *context, const heed_attention
   HD_TRY(hd_outputs_apart(context, &(hd_named_view){out, "out"}, others, HD_COUNT(others) - 1));
   HD_TRY(hd_outputs_apart(context, &(hd_named_view){lse, "lse"}, others, HD_COUNT(others)));
   int64_t count = problem.batch * problem.heads * problem.queries, room;
-  HD_REQUIRE(hd_mul(context->threads, problem.keys, &room), context, HEED_E_OVERFLOW, "too many keys");
+  HD_REQUIRE(hd_mul(hd_workers(context, count), problem.keys, &room), context, HEED_E_OVERFLOW, "too many keys");
   HD_TRY(hd_allocate(context, "attention scores", room, sizeof *rows.scores, &rows.scores));
   hd_parallel(context, count, run_row, &rows);
   hd_release(context, rows.scores, room, sizeof *rows.scores);

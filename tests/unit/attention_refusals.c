@@ -70,6 +70,18 @@ static void shapes(void **state) {
   refused(&c, HEED_E_OVERFLOW, "strides");
 }
 
+/* [2,3] and [3,2] are both a batch of 6, but not the same one. */
+static void leading_dimensions(void **state) {
+  (void)state;
+  float data[6 * 2], out[6 * 2];
+  heed_view q = heed_view_of(data, HEED_F32, 5, (int64_t[]){2, 3, 1, 1, 2}),
+            k = heed_view_of(data, HEED_F32, 5, (int64_t[]){3, 2, 1, 1, 2});
+  heed_view o = heed_view_of(out, HEED_F32, 5, (int64_t[]){2, 3, 1, 1, 2});
+  memset(data, 0, sizeof data);
+  assert_int_equal(heed_attention_forward(context, NULL, &q, &k, &k, &o, NULL), HEED_E_SHAPE);
+  ok(context, heed_attention_forward(context, NULL, &q, &q, &q, &o, NULL));
+}
+
 static void types_and_pointers(void **state) {
   (void)state;
   call c;
@@ -337,6 +349,7 @@ int main(void) {
   context = test_context(NULL);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(shapes),
+      cmocka_unit_test(leading_dimensions),
       cmocka_unit_test(types_and_pointers),
       cmocka_unit_test(overlaps),
       cmocka_unit_test(descriptions),
