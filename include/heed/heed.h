@@ -188,6 +188,20 @@ HEED_API heed_status heed_attention_forward(heed_context *context, const heed_at
 HEED_API heed_status heed_attention_reference(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
                                               const heed_view *v, const heed_view *out, const heed_attention_extras *extras);
 
+/* Where gradients go; a NULL one is not computed. Each has the shape of its input; f32, f16 or bf16, any strides. */
+typedef struct heed_attention_gradients {
+  size_t size; /* sizeof (heed_attention_gradients) */
+  const heed_view *dq, *dk, *dv;
+} heed_attention_gradients;
+
+/* The gradients of a loss whose gradient with respect to out is dout, from what forward was given and gave: q, k, v, out and lse (f32). The weights are rebuilt
+ * tile by tile. dk and dv sum over the query heads of a group in f32. A query that sees no key has dq = 0 and adds nothing.
+ * Bits do not depend on threads. Extra memory O(n · (d + dv)) for the query heads of each key/value head under way, at most one more than there are threads.
+ * Errors as heed_attention_forward; gradients must not overlap anything. Source: Dao et al., FlashAttention, 2022, appendix B. */
+HEED_API heed_status heed_attention_backward(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
+                                             const heed_view *v, const heed_view *out, const heed_view *lse, const heed_view *dout,
+                                             const heed_attention_gradients *gradients);
+
 /* Exact rows of the matrix that forward never stores: weights [B, n_heads, n_rows, m] (f32, row-major or strided) for the given heads and query
  * rows of every batch entry, in the order given. heads NULL: all H of them; rows NULL: all n (the counts must then be H and n). Masked keys get exactly 0; each row uses its own
  * maximum and sum, so it sums to 1, or is all 0 where nothing is visible. Errors as heed_attention_forward. */

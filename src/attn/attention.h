@@ -45,4 +45,11 @@ typedef struct hd_lanes {
 void hd_lane_rows(const hd_kernels *kernels, const hd_grid *grid, const hd_lanes *lanes, int64_t column, int64_t columns, float *scratch,
                   const float **rows);
 
+/* The bits of lanes that are the same query rows of `heads` heads in turn, for keys [k0, k1), at most one tile. */
+hd_cover hd_lanes_visible(const hd_problem *problem, const hd_lanes *lanes, int heads, int64_t k0, int64_t k1,
+                          uint64_t visible[HD_KEY_TILE]);
+
+/* Sets every element to 0; nothing where the grid is absent. */
+void hd_fill_zero(const hd_grid *grid);
+
 #endif

@@ -98,26 +98,6 @@ static void prepare_blocks(const struct job *job, const struct worker *worker, c
   }
 }
 
-/* The bits of every lane for keys [k0, k1): heads of a tile see alike or not, so each is asked. */
-static hd_cover lanes_visible(const hd_problem *problem, const hd_lanes *lanes, int heads, int64_t k0, int64_t k1,
-                              uint64_t visible[HD_KEY_TILE]) {
-  int queries = lanes->count / heads;
-  hd_rect rect = {lanes->batch, lanes->head[0], lanes->row[0], lanes->row[0] + queries, k0, k1};
-  hd_cover cover = hd_visible_bits(problem, &rect, visible);
-  if (heads == 1) return cover;
-  bool any = cover != HD_EMPTY, all = cover == HD_FULL;
-  if (cover == HD_EMPTY) memset(visible, 0, HD_KEY_TILE * sizeof *visible);
-  for (int h = 1; h < heads; h++) {
-    uint64_t bits[HD_KEY_TILE];
-    rect.head = lanes->head[h * queries];
-    cover = hd_visible_bits(problem, &rect, bits);
-    any |= cover != HD_EMPTY;
-    all &= cover == HD_FULL;
-    for (int key = 0; cover != HD_EMPTY && key < k1 - k0; key++) visible[key] |= bits[key] << (h * queries);
-  }
-  return !any ? HD_EMPTY : all ? HD_FULL : HD_PARTIAL;
-}
-
 static void write_rows(const struct job *job, const struct worker *worker, const hd_lanes *lanes, hd_attn_block *blocks, int count) {
   const hd_problem *problem = job->problem;
   const hd_kernels *kernels = problem->kernels;
@@ -151,7 +131,7 @@ static void attend_lanes(const struct job *job, const struct worker *worker, con
   hd_visible_span(problem, lanes->batch, lanes->row[0], lanes->row[0] + lanes->count / heads, &begin, &end);
   for (int64_t k0 = begin, k1; k0 < end; k0 = k1) {
     k1 = HD_MIN((k0 / HD_KEY_TILE + 1) * HD_KEY_TILE, end);
-    hd_cover cover = lanes_visible(problem, lanes, heads, k0, k1, visible);
+    hd_cover cover = hd_lanes_visible(problem, lanes, heads, k0, k1, visible);
     if (cover == HD_EMPTY) continue;
     if (chunk >= 0 && chunk != k0 / HD_KEY_CHUNK)
       for (int i = 0; i < count; i++) kernels->attn_merge(&blocks[i]);
@@ -162,6 +142,7 @@ static void attend_lanes(const struct job *job, const struct worker *worker, con
         .visible = cover == HD_FULL ? NULL : visible,
         .softcap = problem->softcap_log2,
         .scores = worker->scores,
+        .stride = padded,
     };
     if (problem->a.bias) {
       const float *rows[HD_MAX_LANES];

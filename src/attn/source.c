@@ -30,6 +30,13 @@ void hd_lane_rows(const hd_kernels *kernels, const hd_grid *grid, const hd_lanes
   }
 }
 
+void hd_fill_zero(const hd_grid *grid) {
+  for (int64_t row = 0; grid->data && row < grid->batch * grid->heads * grid->rows; row++) {
+    char *at = hd_grid_row(grid, row / grid->rows / grid->heads, row / grid->rows % grid->heads, row % grid->rows);
+    for (int64_t c = 0; c < grid->columns; c++) hd_element_store(at + c * grid->column_stride * grid->size, grid->type, 0);
+  }
+}
+
 static const float *copy_rows(const hd_source *source, const char *from, heed_type type, int64_t row_stride, int64_t column_stride,
                               int keys, float *scratch, int64_t *stride) {
   *stride = source->columns;

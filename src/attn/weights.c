@@ -65,8 +65,11 @@ static uint64_t score_rows(const struct job *job, const hd_lanes *lanes, float *
   for (int64_t k0 = 0; k0 < problem->keys; k0 += HD_KEY_TILE) {
     int64_t k1 = HD_MIN(k0 + HD_KEY_TILE, problem->keys);
     hd_cover cover = lanes_visible(problem, lanes, k0, k1, visible);
-    hd_attn_tile tile = {
-        .keys = (int)(k1 - k0), .visible = cover == HD_FULL ? NULL : visible, .softcap = problem->softcap_log2, .scores = scores};
+    hd_attn_tile tile = {.keys = (int)(k1 - k0),
+                         .visible = cover == HD_FULL ? NULL : visible,
+                         .softcap = problem->softcap_log2,
+                         .scores = scores,
+                         .stride = width};
     for (int lane = 0; lane < lanes->count; lane++) targets[lane] = rows[lane] + k0;
     if (cover == HD_EMPTY) {
       for (int lane = 0; lane < lanes->count; lane++)

@@ -27,16 +27,16 @@ typedef struct {
   }
 #endif
 
-/* scores[key][lane] = Σ_i k[key][i] q[i][lane], i ascending, one chain. top collects the largest score of each lane. */
-INLINE void multiply_scores(const hd_attn_tile *tile, int from, int to, const float *q, int64_t d, int lanes, float *scores, vf *top,
-                            const int rows, const int vectors) {
+/* out[key][lane] = Σ_i key[i] q[i][lane] for keys [from, to), i ascending, one chain. top collects the largest of each lane. */
+INLINE void multiply_scores(const float *keys, int64_t stride, int count, int from, int to, const float *q, int64_t d, int lanes,
+                            float *out, int64_t out_stride, vf *top, const int rows, const int vectors) {
   for (int first = from; first < to; first += rows) {
     vf sum[8][4];
     const float *key[8];
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
       // Rows past the last key repeat it: they cost nothing extra and are never looked at.
-      key[r] = tile->k + HD_MIN(first + r, tile->keys - 1) * tile->k_stride;
+      key[r] = keys + HD_MIN(first + r, count - 1) * stride;
 #pragma GCC unroll 4
       for (int v = 0; v < vectors; v++) sum[r][v] = v_set(0.0f);
     }
@@ -59,28 +59,28 @@ INLINE void multiply_scores(const hd_attn_tile *tile, int from, int to, const fl
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
       for (int v = 0; v < vectors; v++) {
-        v_store(scores + (first + r) * lanes + v * LANES, sum[r][v]);
+        v_store(out + (first + r) * out_stride + v * LANES, sum[r][v]);
         top[v] = v_max(sum[r][v], top[v]);
       }
   }
 }
 
-/* o[column][lane] += Σ_key v[key][column] p[key][lane], keys ascending, one chain. Columns [begin, end) a multiple of rows. */
-INLINE void multiply_values(const hd_attn_tile *tile, int from, int to, int64_t begin, int64_t end, const float *p, int lanes, float *o,
-                            const int rows, const int vectors) {
+/* o[column][lane] += Σ over keys [from, to) of values[key][column] p[key][lane], ascending, one chain. Columns [begin, end) a multiple of rows. */
+INLINE void multiply_values(const float *values, int64_t stride, int from, int to, int64_t begin, int64_t end, const float *p,
+                            int64_t p_stride, int lanes, float *o, const int rows, const int vectors) {
   for (int64_t column = begin; column < end; column += rows) {
     vf sum[8][4];
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
       for (int v = 0; v < vectors; v++) sum[r][v] = v_load(o + (column + r) * lanes + v * LANES);
-    const float *value = tile->v + from * tile->v_stride + column;
+    const float *value = values + from * stride + column;
 #pragma GCC unroll 1
-    for (int key = from; key < to; key++, value += tile->v_stride) {
+    for (int key = from; key < to; key++, value += stride) {
       vf b[4];
 #pragma GCC unroll 4
       for (int v = 0; v < vectors; v++) {
-        b[v] = v_load(p + key * lanes + v * LANES);
+        b[v] = v_load(p + key * p_stride + v * LANES);
         PIN(b[v]);
       }
 #pragma GCC unroll 8
@@ -101,28 +101,29 @@ INLINE void multiply_values(const hd_attn_tile *tile, int from, int to, int64_t 
 INLINE vm lanes_seeing(const hd_attn_block *block, uint64_t visible, int v) { return v_mask(visible >> (block->shift + v * LANES)); }
 
 /* A value that is not finite would reach rows that may not see it, since 0 · NaN is NaN: such a tile (they are rare) adds lane by lane only where the key is seen. */
-static void multiply_values_where_seen(const hd_attn_block *block, const hd_attn_tile *tile, const run *r) {
-  for (int64_t column = 0; column < block->dv; column++)
+static void multiply_values_where_seen(const hd_attn_block *block, const hd_attn_tile *tile, const run *r, const float *values,
+                                       int64_t stride, int64_t columns, const float *p, float *o) {
+  for (int64_t column = 0; column < columns; column++)
     for (int v = r->first; v < r->first + r->vectors; v++) {
-      float *o = block->o + column * block->lanes + v * LANES;
-      vf sum = v_load(o);
+      float *at = o + column * block->lanes + v * LANES;
+      vf sum = v_load(at);
       for (int key = r->from; key < r->to; key++) {
-        vf added = v_fma(v_set(tile->v[key * tile->v_stride + column]), v_load(tile->scores + key * block->lanes + v * LANES), sum);
+        vf added = v_fma(v_set(values[key * stride + column]), v_load(p + key * tile->stride + v * LANES), sum);
         sum = v_select(lanes_seeing(block, tile->visible[key], v), added, sum);
       }
-      v_store(o, sum);
+      v_store(at, sum);
     }
 }
 
 /* x · 0 is 0 for a finite x and NaN otherwise, and a sum of zeros stays 0. */
-static bool values_are_finite(const hd_attn_tile *tile, int64_t dv) {
+static bool rows_are_finite(const float *rows, int64_t stride, int count, int64_t columns) {
   vf zero = v_set(0.0f), sum = zero;
   float rest = 0;
-  for (int key = 0; key < tile->keys; key++) {
-    const float *row = tile->v + key * tile->v_stride;
+  for (int key = 0; key < count; key++) {
+    const float *row = rows + key * stride;
     int64_t i = 0;
-    for (; i + LANES <= dv; i += LANES) sum = v_fma(v_load(row + i), zero, sum);
-    for (; i < dv; i++) rest += row[i] * 0.0f;
+    for (; i + LANES <= columns; i += LANES) sum = v_fma(v_load(row + i), zero, sum);
+    for (; i < columns; i++) rest += row[i] * 0.0f;
   }
   float lane[LANES];
   v_store(lane, sum);
@@ -154,17 +155,21 @@ static int find_runs(const hd_attn_block *block, const hd_attn_tile *tile, run r
   return count;
 }
 
-/* A run's products: register tiles of `rows` keys, what is left in tiles of 4 (the last may repeat a key). */
-INLINE void score_width(const hd_attn_block *block, const hd_attn_tile *tile, const run *r, vf *top, const int rows, const int vectors) {
+/* The block's columns of the tile's scratch. */
+INLINE float *block_scores(const hd_attn_block *block, const hd_attn_tile *tile) { return tile->scores + block->shift; }
+
+/* out[key][lane] = Σ_i key[i] q[i][lane] over a run: register tiles of `rows` keys, what is left in tiles of 4 (the last may repeat a key). q and out begin at lane 0 of the block. */
+INLINE void score_width(const hd_attn_tile *tile, const run *r, const float *keys, int64_t stride, const float *q, int64_t d, int lanes,
+                        float *out, vf *top, const int rows, const int vectors) {
   int whole = r->from + (r->to - r->from) / rows * rows, first = r->first * LANES;
-  multiply_scores(tile, r->from, whole, block->q + first, block->d, block->lanes, tile->scores + first, top, rows, vectors);
-  multiply_scores(tile, whole, r->to, block->q + first, block->d, block->lanes, tile->scores + first, top, 4, vectors);
+  multiply_scores(keys, stride, tile->keys, r->from, whole, q + first, d, lanes, out + first, tile->stride, top, rows, vectors);
+  multiply_scores(keys, stride, tile->keys, whole, r->to, q + first, d, lanes, out + first, tile->stride, top, 4, vectors);
 }
 
 /* Scores of one run: product, softcap, bias, visibility. top collects the largest visible score. */
 static void score_run(const hd_attn_block *block, const hd_attn_tile *tile, const run *r, vf top[MAX_VECTORS]) {
-  int lanes = block->lanes;
-#define SCORES(rows, vectors) score_width(block, tile, r, top + r->first, rows, vectors)
+#define SCORES(rows, vectors)                                                                                                              \
+  score_width(tile, r, tile->k, tile->k_stride, block->q, block->d, block->lanes, block_scores(block, tile), top + r->first, rows, vectors)
   vf untouched[MAX_VECTORS];
   memcpy(untouched, top, sizeof untouched);
   FOR_WIDTH(r->vectors, SCORES)
@@ -177,9 +182,13 @@ static void score_run(const hd_attn_block *block, const hd_attn_tile *tile, cons
   const vf least_bias = v_set(-2.3e38f);
   for (int key = r->from; key < r->to; key++)
     for (int v = r->first; v < r->first + r->vectors; v++) {
-      float *at = tile->scores + key * lanes + v * LANES;
+      float *at = block_scores(block, tile) + key * tile->stride + v * LANES;
       vf s = v_load(at);
-      if (tile->softcap != 0) s = v_mul(cap, v_tanh(v_div(s, cap)));
+      if (tile->softcap != 0) {
+        vf t = v_tanh(v_div(s, cap));
+        if (tile->slope) v_store(tile->slope + (at - tile->scores), v_fma(v_sub(v_set(0.0f), t), t, v_set(1.0f)));
+        s = v_mul(cap, t);
+      }
       if (tile->bias) s = v_fma(v_max(least_bias, v_load(tile->bias + key * tile->bias_stride + block->shift + v * LANES)), log2e, s);
       if (tile->visible) s = v_select(lanes_seeing(block, tile->visible[key], v), s, hidden);
       v_store(at, s);
@@ -208,7 +217,6 @@ static void rescale(hd_attn_block *block, const vf top[MAX_VECTORS]) {
 
 /* Scores become exp2(s − m) in place; l sums them over ascending keys. m is −inf only where no visible score is larger: then 0 takes its place, since −inf − (−inf) is NaN. */
 INLINE void exponentiate(hd_attn_block *block, const hd_attn_tile *tile, const run *r, const int vectors) {
-  int lanes = block->lanes;
   vf m[4], l[4];
 #pragma GCC unroll 4
   for (int v = 0; v < vectors; v++) {
@@ -218,7 +226,7 @@ INLINE void exponentiate(hd_attn_block *block, const hd_attn_tile *tile, const r
     l[v] = v_load(block->l + at);
   }
   for (int key = r->from; key < r->to; key++) {
-    float *row = tile->scores + key * lanes + r->first * LANES;
+    float *row = block_scores(block, tile) + key * tile->stride + r->first * LANES;
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; v++) {
       vf p = v_exp2(v_sub(v_load(row + v * LANES), m[v]));
@@ -230,22 +238,24 @@ INLINE void exponentiate(hd_attn_block *block, const hd_attn_tile *tile, const r
   for (int v = 0; v < vectors; v++) v_store(block->l + (r->first + v) * LANES, l[v]);
 }
 
-/* Register tiles of `rows` columns of V, what is left in tiles of 4 and then 1. */
-INLINE void add_width(hd_attn_block *block, const hd_attn_tile *tile, const run *r, const int rows, const int vectors) {
-  int64_t whole = block->dv / rows * rows, fours = whole + (block->dv - whole) / 4 * 4;
-  const float *p = tile->scores + r->first * LANES;
-  float *o = block->o + r->first * LANES;
-  multiply_values(tile, r->from, r->to, 0, whole, p, block->lanes, o, rows, vectors);
-  multiply_values(tile, r->from, r->to, whole, fours, p, block->lanes, o, 4, vectors);
-  multiply_values(tile, r->from, r->to, fours, block->dv, p, block->lanes, o, 1, vectors);
+/* A run's sums: register tiles of `rows` columns, what is left in tiles of 4 and then 1. */
+INLINE void add_width(const hd_attn_tile *tile, const run *r, const float *values, int64_t stride, int64_t columns, const float *p,
+                      int lanes, float *o, const int rows, const int vectors) {
+  int64_t whole = columns / rows * rows, fours = whole + (columns - whole) / 4 * 4;
+  multiply_values(values, stride, r->from, r->to, 0, whole, p, tile->stride, lanes, o, rows, vectors);
+  multiply_values(values, stride, r->from, r->to, whole, fours, p, tile->stride, lanes, o, 4, vectors);
+  multiply_values(values, stride, r->from, r->to, fours, columns, p, tile->stride, lanes, o, 1, vectors);
 }
 
-static void add_values(hd_attn_block *block, const hd_attn_tile *tile, const run *r, bool finite) {
+/* o[column][lane] += Σ over the run's keys of values[key][column] p[key][lane]; p and o begin at the block's lane 0. */
+static void add_values(const hd_attn_block *block, const hd_attn_tile *tile, const run *r, const float *values, int64_t stride,
+                       int64_t columns, bool finite, const float *p, float *o) {
   if (!finite) {
-    multiply_values_where_seen(block, tile, r);
+    multiply_values_where_seen(block, tile, r, values, stride, columns, p, o);
     return;
   }
-#define VALUES(rows, vectors) add_width(block, tile, r, rows, vectors)
+#define VALUES(rows, vectors)                                                                                                              \
+  add_width(tile, r, values, stride, columns, p + r->first * LANES, block->lanes, o + r->first * LANES, rows, vectors)
   FOR_WIDTH(r->vectors, VALUES)
 #undef VALUES
 }
@@ -276,12 +286,13 @@ void KERNEL(attn_tile)(hd_attn_block *block, const hd_attn_tile *given) {
   bool finite = true;
   uint64_t seen = ~(uint64_t)0;
   if (tile->visible) {
-    finite = values_are_finite(tile, block->dv);
+    finite = rows_are_finite(tile->v, tile->v_stride, tile->keys, block->dv);
     seen = 0;
     for (int key = 0; key < tile->keys; key++) seen |= tile->visible[key] >> block->shift;
   }
   block->seen |= seen;
-  for (int i = 0; i < count; i++) add_values(block, tile, &runs[i], finite);
+  for (int i = 0; i < count; i++)
+    add_values(block, tile, &runs[i], tile->v, tile->v_stride, block->dv, finite, block_scores(block, tile), block->o);
 }
 
 void KERNEL(attn_scores)(const hd_attn_block *block, const hd_attn_tile *tile) {

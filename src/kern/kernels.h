@@ -44,8 +44,10 @@ typedef struct hd_attn_tile {
   const uint64_t *visible; /* [keys] one bit a query of the tile, or NULL: every query sees every key */
   const float *bias;       /* [keys][bias_stride] in natural units, or NULL */
   int64_t bias_stride;
-  float softcap; /* in log2 units; 0: none */
-  float *scores; /* scratch [64][lanes] */
+  float softcap;  /* in log2 units; 0: none */
+  int64_t stride; /* of the scratch that follows: the lanes of every block of the tile */
+  float *scores;  /* scratch [64][stride]; a block works in columns from its shift on */
+  float *slope;   /* backward: scratch for what softcap does to a gradient, or NULL */
 } hd_attn_tile;
 
 /* A weight matrix in panels of 16 outputs (matrix.h). A block of a panel is, of a plain type, one input [16]; of a quantised type (quant.h), one block of the file's type:
@@ -92,6 +94,15 @@ typedef struct hd_product {
 /* act(x) of a feed-forward layer. GELU_TANH is GPT-2's "gelu_new". */
 typedef enum hd_activation { HD_RELU, HD_SILU, HD_GELU_TANH, HD_GELU_ERF } hd_activation;
 
+/* What backward needs of a block besides: gradients of its rows. block's o, m, l and totals are not used. */
+typedef struct hd_attn_gradient {
+  hd_attn_block block;
+  const float *dout;  /* [dv][lanes] */
+  const float *lse;   /* [lanes] of the forward pass, in log2 units */
+  const float *delta; /* [lanes] rowsum(dout ∘ out) */
+  float *dq;          /* [d][lanes] Σ dS K; scaled when all keys are in */
+} hd_attn_gradient;
+
 /* Every kernel: X(return type, name, parameters). One line expands to a member of hd_kernels, to the declaration of hd_<name>__<level> in each level and to that
  * level's table entry, so a level that forgets one does not compile.
  *   attn_tile      adds one tile of keys to a block
@@ -100,6 +111,8 @@ typedef enum hd_activation { HD_RELU, HD_SILU, HD_GELU_TANH, HD_GELU_ERF } hd_ac
  *   attn_finish    divides by the sum; rows that saw nothing become 0. lse[i] (natural units) unless NULL
  *   attn_decode_tile, attn_decode_merge  the same for 1 to HD_DECODE_ROWS rows (block->lanes) that see every key, with no bias or softcap and a state row by row:
  *                  q [rows][d], o and total_o [rows][dv]
+ *   attn_backward_lanes  P into tile->scores, dS into ds [64][stride], dS K onto dq, for one block
+ *   attn_backward_keys   out[key][c] += Σ over the tile's queries, ascending, of p[key][query] queries[query][c]; columns a multiple of 16
  *   to_lanes       dst[c][r] = scale · rows[r][c] for r < count, 0 for count ≤ r < lanes
  *   from_lanes     rows[r][c] = src[c][r]
  *   widen          n stored numbers (HEED_F16 or HEED_BF16) to f32
@@ -124,6 +137,9 @@ typedef enum hd_activation { HD_RELU, HD_SILU, HD_GELU_TANH, HD_GELU_ERF } hd_ac
   X(void, attn_finish, (hd_attn_block * block, float *lse))                                                                                \
   X(void, attn_decode_tile, (hd_attn_block * block, const hd_attn_tile *tile))                                                             \
   X(void, attn_decode_merge, (hd_attn_block * block))                                                                                      \
+  X(void, attn_backward_lanes, (const hd_attn_gradient *g, const hd_attn_tile *tile, float *ds))                                           \
+  X(void, attn_backward_keys,                                                                                                              \
+    (const hd_attn_tile *tile, const float *p, int count, const float *const *queries, int64_t columns, float *out))                       \
   X(void, to_lanes, (const float *const *rows, int count, int64_t columns, float scale, float *dst, int lanes))                            \
   X(void, from_lanes, (const float *src, int lanes, int count, int64_t columns, float *const *rows))                                       \
   X(void, widen, (const uint16_t *src, heed_type type, int64_t n, float *dst))                                                             \

@@ -6,7 +6,6 @@
 #define TILE_ROWS_1 8
 #define TILE_ROWS_2 4
 #define TILE_ROWS_3 4
-#define TILE_ROWS_4 4
 
 /* The register tile of matrix products. */
 #define GEMM_ROWS    6

@@ -1,0 +1,137 @@
+/* body_attn_backward.h: the gradients of fused attention for one tile of keys and one tile of query lanes.
+ *
+ * With S the scores and L the log-sum-exp of the forward pass, P = exp(S − L) is rebuilt rather than stored; dP = dO Vᵀ; δ = rowsum(dO ∘ O) stands for Σ_j P_ij dP_ij, so that
+ * dS = P ∘ (dP − δ) needs no second pass. Then dQ = dS K, dK = dSᵀ Q, dV = Pᵀ dO (Dao et al., FlashAttention, 2022, appendix B).
+ * S, dP and dQ have queries in lanes as in the forward pass; dK and dV have the head width in lanes and sum over the tile's queries, ascending. */
+
+/* out[key][lane] += Σ over queries of p[key][query] rows[query][lane], queries ascending, one chain: keys [from, to), queries [begin, end), columns [first, first + vectors vectors). */
+INLINE void multiply_queries(const float *p, int64_t p_stride, int from, int to, int begin, int end, const float *const *queries,
+                             int64_t first, float *out, int64_t out_stride, const int rows, const int vectors) {
+  for (int key = from; key < to; key += rows) {
+    vf sum[8][4];
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; v++) sum[r][v] = v_load(out + (key + r) * out_stride + first + v * LANES);
+    const float *weight = p + key * p_stride;
+#pragma GCC unroll 1
+    for (int query = begin; query < end; query++) {
+      const float *row = queries[query] + first;
+      vf b[4];
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; v++) {
+        b[v] = v_load(row + v * LANES);
+        PIN(b[v]);
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < rows; r++) {
+        vf a = v_set(weight[r * p_stride + query]);
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++) sum[r][v] = v_fma(a, b[v], sum[r][v]);
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; v++) v_store(out + (key + r) * out_stride + first + v * LANES, sum[r][v]);
+  }
+}
+
+/* Scores to weights: P = exp2(S − L), 0 where hidden. */
+static void rebuild_weights(const hd_attn_gradient *g, const hd_attn_tile *tile, const run *r) {
+  for (int key = r->from; key < r->to; key++)
+    for (int v = r->first; v < r->first + r->vectors; v++) {
+      float *at = block_scores(&g->block, tile) + key * tile->stride + v * LANES;
+      vf p = v_exp2(v_sub(v_load(at), v_load(g->lse + v * LANES)));
+      if (tile->visible) p = v_keep(lanes_seeing(&g->block, tile->visible[key], v), p);
+      v_store(at, p);
+    }
+}
+
+/* dS = P ∘ (dP − δ), and through the softcap; 0 where hidden, whatever a hidden value made of dP. */
+static void score_gradients(const hd_attn_gradient *g, const hd_attn_tile *tile, const run *r, float *ds) {
+  for (int key = r->from; key < r->to; key++)
+    for (int v = r->first; v < r->first + r->vectors; v++) {
+      int64_t at = g->block.shift + key * tile->stride + v * LANES;
+      vf s = v_mul(v_load(tile->scores + at), v_sub(v_load(ds + at), v_load(g->delta + v * LANES)));
+      if (tile->slope) s = v_mul(s, v_load(tile->slope + at));
+      if (tile->visible) s = v_keep(lanes_seeing(&g->block, tile->visible[key], v), s);
+      v_store(ds + at, s);
+    }
+}
+
+void KERNEL(attn_backward_lanes)(const hd_attn_gradient *g, const hd_attn_tile *given, float *ds) {
+  const hd_attn_block *block = &g->block;
+  hd_attn_tile copy, *tile = &copy;
+  copy = *given;
+  if (tile->softcap == 0) tile->slope = NULL;
+  if (tile->visible) {
+    // What no run covers is hidden, and the sums over queries must find 0 there.
+    for (int key = 0; key < tile->keys; key++) {
+      memset(tile->scores + block->shift + key * tile->stride, 0, (size_t)block->lanes * sizeof(float));
+      memset(ds + block->shift + key * tile->stride, 0, (size_t)block->lanes * sizeof(float));
+    }
+    if (block_sees_all(block, tile)) tile->visible = NULL;
+  }
+  run runs[HD_KEY_TILE / 16];
+  int count = find_runs(block, tile, runs);
+  bool finite = !tile->visible || rows_are_finite(tile->k, tile->k_stride, tile->keys, block->d);
+  vf top[MAX_VECTORS];
+  for (int v = 0; v < MAX_VECTORS; v++) top[v] = v_set(-INFINITY);
+  for (int i = 0; i < count; i++) {
+    const run *r = &runs[i];
+    score_run(block, tile, r, top);
+    rebuild_weights(g, tile, r);
+#define DERIVATIVES(rows, vectors)                                                                                                         \
+  multiply_scores(tile->v, tile->v_stride, tile->keys, r->from, r->to, g->dout + r->first * LANES, block->dv, block->lanes,                \
+                  ds + block->shift + r->first * LANES, tile->stride, top, rows, vectors)
+    FOR_WIDTH(r->vectors, DERIVATIVES)
+#undef DERIVATIVES
+    score_gradients(g, tile, r, ds);
+    add_values(block, tile, r, tile->k, tile->k_stride, block->d, finite, ds + block->shift, g->dq);
+  }
+}
+
+/* Whether the rows of all queries are finite. */
+static bool queries_are_finite(const float *const *queries, int count, int64_t columns) {
+  for (int i = 0; i < count; i++)
+    if (!rows_are_finite(queries[i], 0, 1, columns)) return false;
+  return true;
+}
+
+static void multiply_queries_where_seen(const hd_attn_tile *tile, const float *p, int begin, int end, int from, int to,
+                                        const float *const *queries, int64_t columns, float *out) {
+  for (int key = from; key < to; key++)
+    for (int query = begin; query < end; query++) {
+      if (!(tile->visible[key] >> query & 1)) continue;
+      for (int64_t c = 0; c < columns; c += LANES) {
+        float *at = out + key * columns + c;
+        v_store(at, v_fma(v_set(p[key * tile->stride + query]), v_load(queries[query] + c), v_load(at)));
+      }
+    }
+}
+
+void KERNEL(attn_backward_keys)(const hd_attn_tile *tile, const float *p, int count, const float *const *queries, int64_t columns,
+                                float *out) {
+  bool finite = !tile->visible || queries_are_finite(queries, count, columns);
+  for (int from = 0, to; from < tile->keys; from = to) {
+    to = tile->visible ? HD_MIN(from + 16, tile->keys) : tile->keys;
+    int begin = 0, end = count;
+    if (tile->visible) {
+      uint64_t any = 0;
+      for (int key = from; key < to; key++) any |= tile->visible[key];
+      if (!any) continue;
+      begin = __builtin_ctzll(any);
+      end = 64 - __builtin_clzll(any);
+    }
+    if (!finite) {
+      multiply_queries_where_seen(tile, p, begin, end, from, to, queries, columns, out);
+      continue;
+    }
+    for (int64_t first = 0; first < columns; first += MAX_VECTORS * LANES) {
+#define QUERIES(rows, vectors) multiply_queries(p, tile->stride, from, to, begin, end, queries, first, out, columns, rows, vectors)
+      FOR_WIDTH(HD_MIN((columns - first) / LANES, MAX_VECTORS), QUERIES)
+#undef QUERIES
+    }
+  }
+}
