@@ -38,26 +38,36 @@ INLINE void multiply_queries(const float *p, int64_t p_stride, int from, int to,
 }
 
 /* Scores to weights: P = exp2(S − L), 0 where hidden. */
-static void rebuild_weights(const hd_attn_gradient *g, const hd_attn_tile *tile, const run *r) {
-  for (int key = r->from; key < r->to; key++)
-    for (int v = r->first; v < r->first + r->vectors; v++) {
-      float *at = block_scores(&g->block, tile) + key * tile->stride + v * LANES;
-      vf p = v_exp2(v_sub(v_load(at), v_load(g->lse + v * LANES)));
-      if (tile->visible) p = v_keep(lanes_seeing(&g->block, tile->visible[key], v), p);
-      v_store(at, p);
+INLINE void rebuild_weights(const hd_attn_gradient *g, const hd_attn_tile *tile, const run *r, const int vectors) {
+  vf lse[4];
+#pragma GCC unroll 4
+  for (int v = 0; v < vectors; v++) lse[v] = v_load(g->lse + (r->first + v) * LANES);
+  for (int key = r->from; key < r->to; key++) {
+    float *row = block_scores(&g->block, tile) + key * tile->stride + r->first * LANES;
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++) {
+      vf p = v_exp2(v_sub(v_load(row + v * LANES), lse[v]));
+      if (tile->visible) p = v_keep(lanes_seeing(&g->block, tile->visible[key], r->first + v), p);
+      v_store(row + v * LANES, p);
     }
+  }
 }
 
 /* dS = P ∘ (dP − δ), and through the softcap; 0 where hidden, whatever a hidden value made of dP. */
-static void score_gradients(const hd_attn_gradient *g, const hd_attn_tile *tile, const run *r, float *ds) {
-  for (int key = r->from; key < r->to; key++)
-    for (int v = r->first; v < r->first + r->vectors; v++) {
-      int64_t at = g->block.shift + key * tile->stride + v * LANES;
-      vf s = v_mul(v_load(tile->scores + at), v_sub(v_load(ds + at), v_load(g->delta + v * LANES)));
-      if (tile->slope) s = v_mul(s, v_load(tile->slope + at));
-      if (tile->visible) s = v_keep(lanes_seeing(&g->block, tile->visible[key], v), s);
-      v_store(ds + at, s);
+INLINE void score_gradients(const hd_attn_gradient *g, const hd_attn_tile *tile, const run *r, float *ds, const int vectors) {
+  vf delta[4];
+#pragma GCC unroll 4
+  for (int v = 0; v < vectors; v++) delta[v] = v_load(g->delta + (r->first + v) * LANES);
+  for (int key = r->from; key < r->to; key++) {
+    int64_t at = g->block.shift + key * tile->stride + r->first * LANES;
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++) {
+      vf s = v_mul(v_load(tile->scores + at + v * LANES), v_sub(v_load(ds + at + v * LANES), delta[v]));
+      if (tile->slope) s = v_mul(s, v_load(tile->slope + at + v * LANES));
+      if (tile->visible) s = v_keep(lanes_seeing(&g->block, tile->visible[key], r->first + v), s);
+      v_store(ds + at + v * LANES, s);
     }
+  }
 }
 
 void KERNEL(attn_backward_lanes)(const hd_attn_gradient *g, const hd_attn_tile *given, float *ds) {
@@ -81,13 +91,13 @@ void KERNEL(attn_backward_lanes)(const hd_attn_gradient *g, const hd_attn_tile *
   for (int i = 0; i < count; i++) {
     const run *r = &runs[i];
     score_run(block, tile, r, top);
-    rebuild_weights(g, tile, r);
 #define DERIVATIVES(rows, vectors)                                                                                                         \
+  rebuild_weights(g, tile, r, vectors);                                                                                                    \
   multiply_scores(tile->v, tile->v_stride, tile->keys, r->from, r->to, g->dout + r->first * LANES, block->dv, block->lanes,                \
-                  ds + block->shift + r->first * LANES, tile->stride, top, rows, vectors)
+                  ds + block->shift + r->first * LANES, tile->stride, top, rows, vectors);                                                 \
+  score_gradients(g, tile, r, ds, vectors)
     FOR_WIDTH(r->vectors, DERIVATIVES)
 #undef DERIVATIVES
-    score_gradients(g, tile, r, ds);
     add_values(block, tile, r, tile->k, tile->k_stride, block->d, finite, ds + block->shift, g->dq);
   }
 }

@@ -11,10 +11,10 @@ HD_KERNEL_LIST(DECLARE)
 #include "body_vec.h"
 #include "body_attn.h"
 #include "body_attn_decode.h"
+#include "body_attn_backward.h"
 #include "body_rows.h"
 #include "body_gemm.h"
 #include "body_quant.h"
-#include "body_attn_backward.h"
 
 extern const hd_kernels KERNEL(kernels);
 #define ENTRY(type, name, parameters) .name = KERNEL(name),
