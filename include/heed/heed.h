@@ -188,7 +188,7 @@ HEED_API heed_status heed_attention_forward(heed_context *context, const heed_at
 HEED_API heed_status heed_attention_reference(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
                                               const heed_view *v, const heed_view *out, const heed_attention_extras *extras);
 
-/* Where gradients go; a NULL one is not computed. Each has the shape of its input; f32, f16 or bf16, any strides. */
+/* Where gradients go; a NULL one is not computed. Each has the shape of its input; f32, f16 or bf16 (f64 too from the reference), any strides. */
 typedef struct heed_attention_gradients {
   size_t size; /* sizeof (heed_attention_gradients) */
   const heed_view *dq, *dk, *dv;
@@ -201,6 +201,11 @@ typedef struct heed_attention_gradients {
 HEED_API heed_status heed_attention_backward(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
                                              const heed_view *v, const heed_view *out, const heed_view *lse, const heed_view *dout,
                                              const heed_attention_gradients *gradients);
+
+/* The same gradients by the naive formula in double precision: the oracle. Everything may be f64; out and lse are not needed, they are found anew. */
+HEED_API heed_status heed_attention_backward_reference(heed_context *context, const heed_attention *a, const heed_view *q,
+                                                       const heed_view *k, const heed_view *v, const heed_view *dout,
+                                                       const heed_attention_gradients *gradients);
 
 /* Exact rows of the matrix that forward never stores: weights [B, n_heads, n_rows, m] (f32, row-major or strided) for the given heads and query
  * rows of every batch entry, in the order given. heads NULL: all H of them; rows NULL: all n (the counts must then be H and n). Masked keys get exactly 0; each row uses its own
