@@ -320,24 +320,25 @@ static heed_status run_job(struct job *job) {
   job->key_tiles = HD_MAX(hd_ceil_div(problem->keys, HD_KEY_TILE), 1); // no keys: one empty piece writes the zeros of dq
   job->d_columns = hd_ceil_div(problem->d, 16) * 16;
   job->dv_columns = hd_ceil_div(problem->dv, 16) * 16;
-  job->slots = HD_MIN(heads, context->threads + 1);
+  const int64_t pieces = heads * job->key_tiles, threads = hd_workers(context, pieces);
+  job->slots = HD_MIN(heads, threads + 1);
 
   int64_t visit_floats = 0, worker_floats, slot_memory, worker_memory, visits;
   HD_REQUIRE(lay_out_worker(job, &(struct worker){0}, NULL, &worker_floats) &&
                  lay_out_visit(job, &(struct visit){0}, NULL, &visit_floats) && hd_mul(visit_floats, job->visits, &job->slot_floats) &&
-                 hd_mul(job->slot_floats, job->slots, &slot_memory) && hd_mul(worker_floats, context->threads, &worker_memory) &&
+                 hd_mul(job->slot_floats, job->slots, &slot_memory) && hd_mul(worker_floats, threads, &worker_memory) &&
                  hd_mul(job->visits, job->slots, &visits),
              context, HEED_E_OVERFLOW, "the gradients of %lld queries of width %lld do not fit in memory", (long long)problem->queries,
              (long long)problem->d);
   float *slots = NULL, *workers = NULL;
   struct visit *visit = NULL;
-  heed_status status = hd_allocate(context, "attention workers", context->threads, sizeof *job->workers, &job->workers);
+  heed_status status = hd_allocate(context, "attention workers", threads, sizeof *job->workers, &job->workers);
   if (status == HEED_OK) status = hd_allocate(context, "heads under way", job->slots, sizeof *job->slot, &job->slot);
   if (status == HEED_OK) status = hd_allocate(context, "query tiles", visits, sizeof *visit, &visit);
   if (status == HEED_OK) status = hd_allocate(context, "queries and their gradients", slot_memory, sizeof *slots, &slots);
   if (status == HEED_OK) status = hd_allocate(context, "attention tiles", worker_memory, sizeof *workers, &workers);
   if (status == HEED_OK) {
-    for (int i = 0; i < context->threads; i++) lay_out_worker(job, &job->workers[i], workers + i * worker_floats, &worker_floats);
+    for (int64_t i = 0; i < threads; i++) lay_out_worker(job, &job->workers[i], workers + i * worker_floats, &worker_floats);
     for (int64_t i = 0; i < visits; i++) {
       int64_t used = 0;
       lay_out_visit(job, &visit[i], slots + i * visit_floats, &used);
@@ -348,45 +349,40 @@ static heed_status run_job(struct job *job) {
       atomic_init(&job->slot[i].owner, -1);
       atomic_init(&job->slot[i].finished, 0);
     }
-    hd_parallel(context, heads * job->key_tiles, run_next, job);
+    hd_parallel(context, pieces, run_next, job);
   }
   hd_release(context, workers, worker_memory, sizeof *workers);
   hd_release(context, slots, slot_memory, sizeof *slots);
   hd_release(context, visit, visits, sizeof *visit);
   hd_release(context, job->slot, job->slots, sizeof *job->slot);
-  hd_release(context, job->workers, context->threads, sizeof *job->workers);
+  hd_release(context, job->workers, threads, sizeof *job->workers);
   return status;
 }
 
-static heed_status read_gradient(heed_context *context, const heed_view *view, const char *name, const heed_view *like, hd_grid *out) {
-  char got[HD_SHAPE_LENGTH], want[HD_SHAPE_LENGTH];
+/* An input laid like the output of the forward pass. */
+static heed_status read_rows(heed_context *context, const heed_view *view, const char *name, const hd_problem *problem, const hd_grid *q,
+                             hd_grid *out) {
+  HD_TRY(hd_grid_make(context, view, name, out));
+  HD_TRY(hd_storable(context, out, name));
+  return hd_grid_expect(context, out, view, name, q, problem->heads, problem->queries, problem->dv);
+}
+
+/* An output laid like the input it is the gradient of; absent where it is not asked for. */
+static heed_status read_gradient(heed_context *context, const heed_view *view, const char *name, const hd_grid *q, int64_t heads,
+                                 int64_t rows, int64_t columns, hd_grid *out) {
   if (!view) return HEED_OK;
   HD_TRY(hd_grid_make(context, view, name, out));
   HD_TRY(hd_storable(context, out, name));
-  bool same = view->ndim == like->ndim;
-  for (int i = 0; same && i < view->ndim; i++) same = view->dim[i] == like->dim[i];
-  HD_REQUIRE(same, context, HEED_E_SHAPE, "%s: %s, expected %s", name, hd_shape_text(view, got), hd_shape_text(like, want));
-  return HEED_OK;
-}
-
-static heed_status check_overlap(heed_context *context, const heed_view *const *inputs, int input_count, const heed_view *const *outputs,
-                                 int output_count) {
-  for (int i = 0; i < output_count; i++) {
-    if (!outputs[i]) continue;
-    for (int j = 0; j < input_count; j++)
-      HD_REQUIRE(!inputs[j] || !hd_views_overlap(outputs[i], inputs[j]), context, HEED_E_OVERLAP, "a gradient overlaps an input");
-    for (int j = 0; j < i; j++)
-      HD_REQUIRE(!outputs[j] || !hd_views_overlap(outputs[i], outputs[j]), context, HEED_E_OVERLAP, "two gradients overlap");
-  }
-  return HEED_OK;
+  return hd_grid_expect(context, out, view, name, q, heads, rows, columns);
 }
 
 heed_status heed_attention_backward(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
                                     const heed_view *v, const heed_view *out, const heed_view *lse, const heed_view *dout,
                                     const heed_attention_gradients *gradients) {
   if (!context) return HEED_E_ARGUMENT;
-  HD_REQUIRE(gradients && gradients->size >= sizeof *gradients, context, HEED_E_ARGUMENT,
-             "heed_attention_gradients: null, or size not set");
+  heed_attention_gradients to = {.size = sizeof to};
+  HD_REQUIRE(gradients, context, HEED_E_ARGUMENT, "heed_attention_gradients: null");
+  HD_TRY(hd_options_read(context, "heed_attention_gradients", gradients, &to, sizeof to));
   hd_problem problem;
   hd_shapes shapes;
   hd_source keys, values;
@@ -396,19 +392,25 @@ heed_status heed_attention_backward(heed_context *context, const heed_attention 
   HD_TRY(hd_attention_shapes(context, q, &keys, &values, &job.q, &shapes));
   HD_TRY(hd_storable(context, &job.q, "q"));
   HD_TRY(hd_problem_make(context, a, &shapes, &problem));
-  HD_TRY(hd_grid_make(context, out, "out", &job.out));
-  HD_TRY(hd_storable(context, &job.out, "out"));
-  HD_TRY(hd_grid_expect(context, &job.out, out, "out", &job.q, problem.heads, problem.queries, problem.dv));
-  HD_TRY(read_gradient(context, dout, "dout", out, &job.dout));
-  HD_REQUIRE(dout, context, HEED_E_ARGUMENT, "dout: the view is null");
+  HD_TRY(read_rows(context, out, "out", &problem, &job.q, &job.out));
+  HD_TRY(read_rows(context, dout, "dout", &problem, &job.q, &job.dout));
   HD_TRY(hd_row_grid(context, lse, "lse", &job.q, &job.lse));
   HD_REQUIRE(job.lse.type == HEED_F32, context, HEED_E_TYPE, "lse is %s, allowed f32", heed_type_name(job.lse.type));
-  HD_TRY(read_gradient(context, gradients->dq, "dq", q, &job.dq));
-  HD_TRY(read_gradient(context, gradients->dk, "dk", k, &job.dk));
-  HD_TRY(read_gradient(context, gradients->dv, "dv", v, &job.dv));
-  const heed_view *inputs[] = {q, k, v, out, lse, dout, problem.a.attend, problem.a.bias};
-  const heed_view *outputs[] = {gradients->dq, gradients->dk, gradients->dv};
-  HD_TRY(check_overlap(context, inputs, (int)HD_COUNT(inputs), outputs, (int)HD_COUNT(outputs)));
+  HD_TRY(read_gradient(context, to.dq, "dq", &job.q, problem.heads, problem.queries, problem.d, &job.dq));
+  HD_TRY(read_gradient(context, to.dk, "dk", &job.q, problem.kv_heads, problem.keys, problem.d, &job.dk));
+  HD_TRY(read_gradient(context, to.dv, "dv", &job.q, problem.kv_heads, problem.keys, problem.dv, &job.dv));
+  const hd_named_view apart[] = {{q, "q"},
+                                 {k, "k"},
+                                 {v, "v"},
+                                 {out, "out"},
+                                 {lse, "lse"},
+                                 {dout, "dout"},
+                                 {problem.a.attend, "attend"},
+                                 {problem.a.bias, "bias"},
+                                 {to.dq, "dq"},
+                                 {to.dk, "dk"},
+                                 {to.dv, "dv"}};
+  for (int i = 0; i < 3; i++) HD_TRY(hd_outputs_apart(context, &apart[8 + i], apart, 8 + i));
   if (problem.batch == 0 || problem.kv_heads == 0) return HEED_OK;
   if (problem.queries == 0 || problem.heads == 0) {
     hd_fill_zero(&job.dk);

@@ -37,6 +37,14 @@ INLINE void multiply_queries(const float *p, int64_t p_stride, int from, int to,
   }
 }
 
+/* Keys [from, to) in register tiles of `rows` keys, what is left in tiles of 4; a tile may run past the last key of all, into rows of the scratch that nobody reads. */
+INLINE void queries_width(const float *p, int64_t p_stride, int from, int to, int begin, int end, const float *const *queries,
+                          int64_t first, float *out, int64_t out_stride, const int rows, const int vectors) {
+  int whole = from + (to - from) / rows * rows;
+  multiply_queries(p, p_stride, from, whole, begin, end, queries, first, out, out_stride, rows, vectors);
+  multiply_queries(p, p_stride, whole, to, begin, end, queries, first, out, out_stride, 4, vectors);
+}
+
 /* Scores to weights: P = exp2(S − L), 0 where hidden. */
 INLINE void rebuild_weights(const hd_attn_gradient *g, const hd_attn_tile *tile, const run *r, const int vectors) {
   vf lse[4];
@@ -93,8 +101,7 @@ void KERNEL(attn_backward_lanes)(const hd_attn_gradient *g, const hd_attn_tile *
     score_run(block, tile, r, top);
 #define DERIVATIVES(rows, vectors)                                                                                                         \
   rebuild_weights(g, tile, r, vectors);                                                                                                    \
-  multiply_scores(tile->v, tile->v_stride, tile->keys, r->from, r->to, g->dout + r->first * LANES, block->dv, block->lanes,                \
-                  ds + block->shift + r->first * LANES, tile->stride, top, rows, vectors);                                                 \
+  score_width(tile, r, tile->v, tile->v_stride, g->dout, block->dv, block->lanes, ds + block->shift, top, rows, vectors);                  \
   score_gradients(g, tile, r, ds, vectors)
     FOR_WIDTH(r->vectors, DERIVATIVES)
 #undef DERIVATIVES
@@ -139,7 +146,7 @@ void KERNEL(attn_backward_keys)(const hd_attn_tile *tile, const float *p, int co
       continue;
     }
     for (int64_t first = 0; first < columns; first += MAX_VECTORS * LANES) {
-#define QUERIES(rows, vectors) multiply_queries(p, tile->stride, from, to, begin, end, queries, first, out, columns, rows, vectors)
+#define QUERIES(rows, vectors) queries_width(p, tile->stride, from, to, begin, end, queries, first, out, columns, rows, vectors)
       FOR_WIDTH(HD_MIN((columns - first) / LANES, MAX_VECTORS), QUERIES)
 #undef QUERIES
     }
