@@ -138,6 +138,18 @@ static void manual_page(void) {
       ".TP\n.B COLUMNS\nWidth of pictures where standard output is not a terminal.\n");
 }
 
+bool help_topic(const char *name) {
+  bool found = false;
+  size_t length = strlen(name);
+  for (int i = 0; i < command_count; i++) {
+    if (strncmp(commands[i]->name, name, length) != 0 || (commands[i]->name[length] && commands[i]->name[length] != ' ')) continue;
+    if (found) out("\n");
+    help_command(commands[i]);
+    found = true;
+  }
+  return found;
+}
+
 /* ---- the command --------------------------------------------------------------------------------------------------------- */
 
 typedef struct values {
@@ -151,16 +163,8 @@ static int run(const void *pointer) {
   if (v->man) return manual_page(), EXIT_OK;
   if (!v->topic) return help_overview(), EXIT_OK;
   char name[64];
-  bool found = false;
   snprintf(name, sizeof name, "%s%s%s", v->topic, v->subtopic ? " " : "", v->subtopic ? v->subtopic : "");
-  size_t length = strlen(name);
-  for (int i = 0; i < command_count; i++) {
-    if (strncmp(commands[i]->name, name, length) != 0 || (commands[i]->name[length] && commands[i]->name[length] != ' ')) continue;
-    if (found) out("\n");
-    help_command(commands[i]);
-    found = true;
-  }
-  return found ? EXIT_OK : usage_error("%s: unknown command (`heed --help` lists them)", name);
+  return help_topic(name) ? EXIT_OK : usage_error("%s: unknown command (`heed --help` lists them)", name);
 }
 
 static const option options[] = {

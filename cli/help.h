@@ -7,5 +7,7 @@
 /* What `heed --help` and `heed COMMAND --help` print on standard output. */
 void help_overview(void);
 void help_command(const command *of);
+/* The pages of a command, or of all whose first word this is; false if there is none. */
+bool help_topic(const char *name);
 
 #endif

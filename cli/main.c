@@ -51,6 +51,8 @@ static int find_command(int count, char **words, const command **found) {
 static int run_command(int count, char **words) {
   const command *found;
   _Alignas(max_align_t) char values[VALUES_MAX];
+  // `heed bench --help` has no command yet, only the first word of two.
+  if (count == 2 && (strcmp(words[1], "--help") == 0 || strcmp(words[1], "-h") == 0) && help_topic(words[0])) return EXIT_OK;
   int used = find_command(count, words, &found);
   if (used == 0) return EXIT_USAGE;
   if (found->values_size > sizeof values) return error_of(EXIT_FAILED, "%s: its values do not fit", found->name);

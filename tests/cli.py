@@ -152,9 +152,10 @@ class Words(Case):
                     self.assertNotEqual(name, "")
 
     def test_help_of_group(self):
-        text = self.prints("help", "bench")
-        self.assertIn("usage: heed bench attention", text)
-        self.assertIn("usage: heed bench generate", text)
+        for words in (("help", "bench"), ("bench", "--help"), ("bench", "-h")):
+            text = self.prints(*words)
+            self.assertIn("usage: heed bench attention", text)
+            self.assertIn("usage: heed bench generate", text)
 
     def test_misspelt_command(self):
         for typed, meant in {"shwo": "show", "generat": "generate", "tokenise": "tokenize", "gen": "generate", "benhc": "bench"}.items():
