@@ -34,7 +34,7 @@ INLINE void take(walk *to, int64_t i, int v, vf w, const bool store) {
 }
 
 /* One row's product asks for what its stream of weights holds this many bytes on, once a cache line: two small pages, about what memory takes to answer.
- * Without it a thread gets half of what it gets with it; half and twice the distance are worse (docs/SPEED.md). */
+ * Without it a thread gets less than half; 1, 4 and 12 KiB ahead gave less (docs/SPEED.md). */
 enum { STREAM_AHEAD = 8192 };
 
 /* Lines belong to 16 outputs: where a panel takes several vectors the first asks for all. */

@@ -85,8 +85,8 @@ static void multiply_row_piece(void *argument, int64_t i, int worker) {
   }
 }
 
-/* A row's product takes microseconds, so it is cut evenly: one stretch of groups a thread where there are few, since a third piece for two threads would keep one of them
- * waiting half the time; four where there are many, so that threads end together on a busy machine. */
+/* A row's product takes microseconds, so it is cut evenly: one stretch of groups a thread where there are few, since beside a third piece for two threads one of them
+ * would stand idle; four where there are many, so that threads end together on a busy machine. */
 static void multiply_one(heed_context *context, struct work *p) {
   int64_t panels = hd_ceil_div(p->outputs, HD_PANEL), group = HD_GROUP / HD_PANEL, groups = hd_ceil_div(panels, group);
   int64_t pieces = groups < 16 * context->threads ? context->threads : 4 * context->threads;

@@ -139,6 +139,20 @@ PROPERTY(p34_every_level_gives_the_same_bits, 200, SAMPLE_ANY) {
       compare_with(&(heed_options){.size = sizeof(heed_options), .level = level}, s, heed_level_name(level), r->seed);
 }
 
+/* Keys of more than one chunk, whatever the random shapes are: rows alone (which decode) and every level. */
+static void chunks_merge(void **state) {
+  (void)state;
+  random_source r = {.seed = 1024};
+  sample s = {.batch = 1, .heads = 2, .kv_heads = 1, .n = 70, .m = 2100, .d = 9, .dv = 17};
+  sample_fill(&s, &r, SAMPLE_CAUSAL);
+  align_end(&s);
+  p6_a_row_alone_body(&s, &r);
+  for (heed_level level = HEED_LEVEL_SCALAR; level <= HEED_LEVEL_AVX512; level++)
+    if (heed_level_available(level))
+      compare_with(&(heed_options){.size = sizeof(heed_options), .level = level}, &s, heed_level_name(level), r.seed);
+  sample_free(&s);
+}
+
 PROPERTY(p35_threads_give_the_same_bits, 1100, SAMPLE_ANY) {
   sample_run(context, s);
   const int threads[] = {1, 2, 3, 8, 64};
@@ -382,6 +396,7 @@ int main(void) {
       cmocka_unit_test(p31_chunks_are_the_whole),
       cmocka_unit_test(p32_pages_are_contiguous),
       cmocka_unit_test(p34_every_level_gives_the_same_bits),
+      cmocka_unit_test(chunks_merge),
       cmocka_unit_test(p35_threads_give_the_same_bits),
       cmocka_unit_test(p35_a_host_brings_its_own_threads),
       cmocka_unit_test(p36_a_hundred_times),
