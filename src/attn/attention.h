@@ -9,6 +9,11 @@
 heed_status hd_attention_run(heed_context *context, const heed_attention *a, const heed_view *q, const hd_source *k, const hd_source *v,
                              const heed_view *out, const heed_view *lse);
 
+/* decode.c: whether the problem is one for it, and the run. lse->data NULL: not asked. Everything is checked and nothing is empty but the keys. */
+bool hd_decodes(const hd_problem *problem);
+heed_status hd_decode_run(const hd_problem *problem, const hd_grid *q, const hd_source *k, const hd_source *v, const hd_grid *out,
+                          const hd_grid *lse);
+
 /* As heed_attention_weights. */
 heed_status hd_attention_rows(heed_context *context, const heed_attention *a, const heed_view *q, const hd_source *k, int64_t n_heads,
                               const int64_t *heads, int64_t n_rows, const int64_t *rows, const heed_view *weights);

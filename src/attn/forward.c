@@ -1,7 +1,7 @@
 /* forward.c: out = softmax(scores) · V by tiles. Work is cut into query tiles; each walks the tiles of keys that its visibility leaves alive and hands them to the kernel.
  *
- * A tile's lanes are query rows of one head, or, when there are few queries (decoding), the rows of several heads that read the same keys. Lanes are independent, so how rows are
- * grouped never shows in the result. Memory is a few tiles a worker, whatever the lengths. */
+ * A tile's lanes are query rows of one head, or, when there are few queries, the rows of several heads that read the same keys. Lanes are independent, so how rows are
+ * grouped never shows in the result. Memory is a few tiles a worker, whatever the lengths. One query a head goes to decode.c. */
 #include "attention.h"
 #include "pattern.h"
 
@@ -24,7 +24,6 @@ struct job {
   const hd_source *k, *v;
   int64_t tile_queries, query_tiles, tile_heads, head_tiles; /* query tiles a head; tiles of heads a group */
   int64_t first_item;
-  bool decodes;
   struct worker *workers;
 };
 
@@ -159,63 +158,6 @@ static void attend_lanes(const struct job *job, const struct worker *worker, con
   write_rows(job, worker, lanes, blocks, count);
 }
 
-/* ---- one token decoded -------------------------------------------------------------------------------------------------------------- */
-
-/* One query a head, whose visible keys are an interval and whose scores need nothing but the product: heads that share keys go together, row by row. */
-static bool decodes(const hd_problem *problem) {
-  if (problem->queries != 1 || problem->a.bias || problem->softcap_log2 != 0) return false;
-  for (int i = 0; i < problem->patterns; i++)
-    if (!problem->pattern[i]->interval) return false;
-  return true;
-}
-
-static void decode_lanes(const struct job *job, const struct worker *worker, const hd_lanes *lanes, int64_t kv_head) {
-  const hd_problem *problem = job->problem;
-  const hd_kernels *kernels = problem->kernels;
-  const float *rows[HD_MAX_LANES];
-  hd_attn_block block = {.d = problem->d,
-                         .dv = problem->dv,
-                         .lanes = lanes->count,
-                         .q = worker->queries,
-                         .o = worker->chunk,
-                         .m = worker->m,
-                         .l = worker->l,
-                         .total_o = worker->total,
-                         .total_m = worker->total_m,
-                         .total_l = worker->total_l};
-  hd_lane_rows(kernels, &job->q, lanes, 0, problem->d, worker->rows, rows);
-  for (int r = 0; r < lanes->count; r++) {
-    float *q = worker->queries + r * problem->d;
-    memcpy(q, rows[r], (size_t)problem->d * sizeof *q);
-    kernels->row_scale(q, problem->d, (float)(problem->scale * HD_LOG2E));
-    block.m[r] = block.total_m[r] = -INFINITY;
-    block.l[r] = block.total_l[r] = 0;
-  }
-  memset(block.o, 0, (size_t)(lanes->count * problem->dv) * sizeof(float));
-  memset(block.total_o, 0, (size_t)(lanes->count * problem->dv) * sizeof(float));
-
-  int64_t begin, end;
-  hd_visible_span(problem, lanes->batch, 0, 1, &begin, &end);
-  hd_attn_tile tile = {.scores = worker->scores};
-  for (int64_t k0 = begin, k1; k0 < end; k0 = k1) {
-    k1 = HD_MIN((k0 / HD_KEY_TILE + 1) * HD_KEY_TILE, end);
-    if (k0 > begin && k0 % HD_KEY_CHUNK == 0) kernels->attn_decode_merge(&block);
-    tile.keys = (int)(k1 - k0);
-    tile.k = job->k->rows(job->k, lanes->batch, kv_head, k0, tile.keys, worker->keys, &tile.k_stride);
-    tile.v = job->v->rows(job->v, lanes->batch, kv_head, k0, tile.keys, worker->values, &tile.v_stride);
-    kernels->attn_decode_tile(&block, &tile);
-  }
-  kernels->attn_decode_merge(&block);
-  for (int r = 0; r < lanes->count; r++) {
-    float *total = block.total_o + r * problem->dv;
-    if (block.seen) kernels->row_scale(total, problem->dv, 1.0f / block.total_l[r]);
-    hd_from_floats(total, problem->dv, hd_grid_row(&job->out, lanes->batch, lanes->head[r], 0), job->out.type, job->out.column_stride);
-    if (job->lse.data)
-      *(float *)hd_grid_row(&job->lse, lanes->batch, lanes->head[r], 0) =
-          block.seen ? hd_attn_lse(block.total_m[r], block.total_l[r]) : -INFINITY;
-  }
-}
-
 static void run_item(void *argument, int64_t i, int worker) {
   const struct job *job = argument;
   const hd_problem *problem = job->problem;
@@ -231,8 +173,7 @@ static void run_item(void *argument, int64_t i, int worker) {
     lanes.head[lane] = kv_head * problem->group + first + lane / queries;
     lanes.row[lane] = q0 + lane % queries;
   }
-  if (job->decodes) decode_lanes(job, &job->workers[worker], &lanes, kv_head);
-  else attend_lanes(job, &job->workers[worker], &lanes, (int)heads, kv_head);
+  attend_lanes(job, &job->workers[worker], &lanes, (int)heads, kv_head);
 }
 
 /* ---- the call --------------------------------------------------------------------------------------------------------------------- */
@@ -262,8 +203,6 @@ static heed_status run_job(struct job *job) {
   // Few queries: heads that share keys share a tile. More than half a tile of queries is better off alone.
   job->tile_queries = HD_MIN(problem->queries, lanes);
   job->tile_heads = problem->queries * 2 <= lanes ? HD_MIN(problem->group, lanes / problem->queries) : 1;
-  job->decodes = decodes(problem);
-  if (job->decodes) job->tile_heads = HD_MIN(problem->group, HD_MIN(lanes, HD_DECODE_ROWS));
   job->query_tiles = hd_ceil_div(problem->queries, job->tile_queries);
   job->head_tiles = hd_ceil_div(problem->group, job->tile_heads);
 
@@ -298,7 +237,7 @@ heed_status hd_attention_run(heed_context *context, const heed_attention *a, con
     HD_REQUIRE(job.lse.type == HEED_F32, context, HEED_E_TYPE, "lse is %s, allowed f32", heed_type_name(job.lse.type));
   }
   if (problem.batch == 0 || problem.heads == 0 || problem.queries == 0) return HEED_OK;
-  return run_job(&job);
+  return hd_decodes(&problem) ? hd_decode_run(&problem, &job.q, k, v, &job.out, &job.lse) : run_job(&job);
 }
 
 /* ---- the public call -------------------------------------------------------------------------------------------------------------- */
