@@ -1,8 +1,9 @@
-/* arrays.c: arrays from and to files, over heed_array_load and heed_array_save. */
+/* arrays.c: arrays from and to files, over heed_array_load and heed_array_save, and from one element type to another. */
 #define _GNU_SOURCE
 #include "arrays.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,27 +26,85 @@ int array_new(const char *what, heed_type type, int ndim, const int64_t *dim, ar
   return EXIT_OK;
 }
 
-/* The element at one index tuple, in the array's own strides. */
-static double element_f64(const heed_view *view, const int64_t *index) {
-  int64_t at = 0;
-  for (int i = 0; i < view->ndim; i++) at += index[i] * view->stride[i];
-  return ((const double *)view->data)[at];
+/* ---- element types ------------------------------------------------------------------------------------------------------- */
+
+/* A binary format of 16 bits (IEEE 754): f16 has 10 bits of fraction, bf16 has 7. */
+typedef struct half_format {
+  int fraction_bits, least_exponent;
+} half_format;
+static const half_format F16 = {10, -14}, BF16 = {7, -126};
+
+static double half_value(uint16_t bits, half_format f) {
+  int exponent = (bits & 0x7fff) >> f.fraction_bits, infinite = 0x7fff >> f.fraction_bits, one = 1 << f.fraction_bits;
+  int fraction = bits & (one - 1);
+  double magnitude = exponent == infinite ? (fraction ? (double)NAN : HUGE_VAL)
+                     : exponent == 0      ? ldexp(fraction, f.least_exponent - f.fraction_bits)
+                                          : ldexp(one + fraction, f.least_exponent + exponent - 1 - f.fraction_bits);
+  return bits & 0x8000 ? -magnitude : magnitude;
 }
 
-int array_narrow(array *a) {
-  array narrow;
-  if (a->view.type != HEED_F64) return EXIT_OK;
-  int code = array_new("an f32 copy", HEED_F32, a->view.ndim, a->view.dim, &narrow);
+/* Rounds once, from double precision. The code of a magnitude grows with it, so a carry into the exponent, or to infinity, needs no care. */
+static uint16_t half_bits(double x, half_format f) {
+  uint16_t sign = signbit(x) ? 0x8000 : 0, infinity = (uint16_t)(0x7fff >> f.fraction_bits << f.fraction_bits);
+  if (isnan(x)) return (uint16_t)(sign | infinity | 1 << (f.fraction_bits - 1));
+  if (isinf(x)) return sign | infinity;
+  int exponent = x == 0 || ilogb(x) < f.least_exponent ? f.least_exponent : ilogb(x);
+  double code = nearbyint(ldexp(fabs(x), f.fraction_bits - exponent)) + ldexp(exponent - f.least_exponent, f.fraction_bits);
+  return sign | (code < infinity ? (uint16_t)code : infinity);
+}
+
+static double element(const heed_view *view, int64_t at) {
+  switch (view->type) {
+  case HEED_F64: return ((const double *)view->data)[at];
+  case HEED_F16: return half_value(((const uint16_t *)view->data)[at], F16);
+  case HEED_BF16: return half_value(((const uint16_t *)view->data)[at], BF16);
+  default: return ((const float *)view->data)[at];
+  }
+}
+
+static void set_element(const heed_view *view, int64_t at, double x) {
+  switch (view->type) {
+  case HEED_F16: ((uint16_t *)view->data)[at] = half_bits(x, F16); break;
+  case HEED_BF16: ((uint16_t *)view->data)[at] = half_bits(x, BF16); break;
+  default: ((float *)view->data)[at] = (float)x;
+  }
+}
+
+int array_convert(array *a, heed_type type) {
+  const heed_view *from = &a->view;
+  bool is_float = from->type == HEED_F64 || from->type == HEED_F32 || from->type == HEED_F16 || from->type == HEED_BF16;
+  array converted;
+  if (from->type == type || !is_float) return EXIT_OK; // what the library does not take it refuses itself
+  int code = array_new("a converted copy", type, from->ndim, from->dim, &converted);
   if (code != EXIT_OK) return code;
-  int64_t index[HEED_MAX_DIM] = {0}, count = view_count(&a->view);
+  int64_t index[HEED_MAX_DIM] = {0}, count = view_count(from);
   for (int64_t i = 0; i < count; i++) {
-    ((float *)narrow.view.data)[i] = (float)element_f64(&a->view, index);
-    for (int axis = a->view.ndim - 1; axis >= 0 && ++index[axis] == a->view.dim[axis]; axis--) index[axis] = 0;
+    int64_t at = 0;
+    for (int axis = 0; axis < from->ndim; axis++) at += index[axis] * from->stride[axis];
+    set_element(&converted.view, i, element(from, at));
+    for (int axis = from->ndim - 1; axis >= 0 && ++index[axis] == from->dim[axis]; axis--) index[axis] = 0;
   }
   array_free(a);
-  *a = narrow;
+  *a = converted;
   return EXIT_OK;
 }
+
+int array_random(const char *what, heed_type type, int ndim, const int64_t *dim, uint64_t seed, array *out) {
+  enum { PERIOD = 65521 }; // the largest prime below 2^16: no row length repeats with it
+  int code = array_new(what, type, ndim, dim, out);
+  if (code != EXIT_OK) return code;
+  int64_t count = view_count(&out->view), bytes = (int64_t)heed_type_bytes(type);
+  char *data = out->view.data;
+  for (int64_t i = 0; i < count && i < PERIOD; i++) {
+    seed = seed * 6364136223846793005u + 1442695040888963407u; // Knuth, MMIX
+    set_element(&out->view, i, (double)(int32_t)(seed >> 32) * 0x1p-31);
+  }
+  for (int64_t i = PERIOD; i < count; i += PERIOD)
+    memcpy(data + i * bytes, data, (size_t)((count - i < PERIOD ? count - i : PERIOD) * bytes));
+  return EXIT_OK;
+}
+
+/* ---- files and shapes ---------------------------------------------------------------------------------------------------- */
 
 int array_save(heed_context *context, const char *path, const heed_view *view) {
   if (strcmp(path, "-") != 0) return check(context, heed_array_save(context, path, view));

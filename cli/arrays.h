@@ -15,8 +15,10 @@ typedef struct array {
 int array_load(heed_context *context, const char *path, array *out);
 /* A row-major array of zeros. EXIT_NO_MEMORY where its size does not fit. */
 int array_new(const char *what, heed_type type, int ndim, const int64_t *dim, array *out);
-/* Replaces an f64 array by its rounded f32 copy; other types stay as they are. */
-int array_narrow(array *a);
+/* Numbers in (−1, 1) that look like nothing; they repeat after a few ten thousand, which no measurement sees. f32, f16 or bf16. */
+int array_random(const char *what, heed_type type, int ndim, const int64_t *dim, uint64_t seed, array *out);
+/* Replaces an array of floating-point numbers by its copy in f32, f16 or bf16, each rounded once to nearest even; one that has this type stays as it is. */
+int array_convert(array *a, heed_type type);
 /* As heed_array_save, but path "-" is standard output. */
 int array_save(heed_context *context, const char *path, const heed_view *view);
 void array_free(array *a);

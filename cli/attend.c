@@ -101,9 +101,9 @@ static int load(job *j, const values *v) {
   TRY(array_load(j->context, v->k, &j->k));
   TRY(array_load(j->context, v->v, &j->v));
   if (!j->reference) { // the oracle takes f64 as it is
-    TRY(array_narrow(&j->q));
-    TRY(array_narrow(&j->k));
-    TRY(array_narrow(&j->v));
+    TRY(array_convert(&j->q, HEED_F32));
+    TRY(array_convert(&j->k, HEED_F32));
+    TRY(array_convert(&j->v, HEED_F32));
   }
   if (v->bias) {
     TRY(array_load(j->context, v->bias, &j->bias));

@@ -1,25 +1,23 @@
-/* bench.c: blocks of measurements and their medians. */
+/* bench.c: blocks of measurements, their medians and quartiles. */
 #include "bench.h"
 
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const double MACHINE_SECONDS = 0.1; // a scheduler hands out milliseconds; a probe must see several of its turns
-
-static int measure(heed_context *context, bool reads, heed_machine *machine) {
-  *machine = (heed_machine){.size = reads ? sizeof *machine : offsetof(heed_machine, read_bytes)};
-  return check(context, heed_machine_measure(context, MACHINE_SECONDS, machine));
+static int measure(const blocks *b, heed_machine *machine) {
+  *machine = (heed_machine){.size = b->reads ? sizeof *machine : offsetof(heed_machine, read_bytes)};
+  return check(b->context, heed_machine_measure(b->context, b->machine_seconds, machine));
 }
 
-int blocks_begin(heed_context *context, bool reads, blocks *b) {
-  *b = (blocks){.context = context, .reads = reads};
-  return measure(context, reads, &b->before);
+int blocks_begin(heed_context *context, double machine_seconds, bool reads, blocks *b) {
+  *b = (blocks){.context = context, .machine_seconds = machine_seconds, .reads = reads};
+  return measure(b, &b->before);
 }
 
 int blocks_add(blocks *b, double seconds) {
   heed_machine after;
-  int code = measure(b->context, b->reads, &after);
+  int code = measure(b, &after);
   if (code != EXIT_OK) return code;
   b->seconds[b->count] = seconds;
   b->peak[b->count] = (b->before.peak_flops + after.peak_flops) / 2;
@@ -34,21 +32,28 @@ static int ascending(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-double median_of(const double *values, int count) {
+/* The value below which a share of the sorted ones lies. */
+static double quantile(const double *sorted, int count, double share) {
+  double at = share * (count - 1);
+  int below = (int)at, above = below + 1 < count ? below + 1 : below;
+  return sorted[below] + (at - below) * (sorted[above] - sorted[below]);
+}
+
+quartiles quartiles_of(const double *values, int count) {
   double sorted[VALUES_MAX];
   memcpy(sorted, values, (size_t)count * sizeof *values);
   qsort(sorted, (size_t)count, sizeof *sorted, ascending);
-  return count % 2 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
+  return (quartiles){quantile(sorted, count, 0.25), quantile(sorted, count, 0.5), quantile(sorted, count, 0.75)};
 }
 
-static double median_share(const blocks *b, double amount, const double *rates) {
+static quartiles share_of(const blocks *b, double amount, const double *rates) {
   double shares[BLOCKS_MAX];
   for (int i = 0; i < b->count; i++) shares[i] = amount / b->seconds[i] / rates[i];
-  return median_of(shares, b->count);
+  return quartiles_of(shares, b->count);
 }
 
-double blocks_seconds(const blocks *b) { return median_of(b->seconds, b->count); }
-double blocks_peak(const blocks *b) { return median_of(b->peak, b->count); }
-double blocks_read(const blocks *b) { return median_of(b->read, b->count); }
-double blocks_of_peak(const blocks *b, double flops) { return median_share(b, flops, b->peak); }
-double blocks_of_read(const blocks *b, double bytes) { return median_share(b, bytes, b->read); }
+quartiles blocks_seconds(const blocks *b) { return quartiles_of(b->seconds, b->count); }
+quartiles blocks_peak(const blocks *b) { return quartiles_of(b->peak, b->count); }
+quartiles blocks_read(const blocks *b) { return quartiles_of(b->read, b->count); }
+quartiles blocks_of_peak(const blocks *b, double flops) { return share_of(b, flops, b->peak); }
+quartiles blocks_of_read(const blocks *b, double bytes) { return share_of(b, bytes, b->read); }

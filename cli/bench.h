@@ -1,36 +1,90 @@
 /* bench.h: how the bench commands measure: as ratios to what the machine reaches in the same moment.
  *
  * Shared machines drift by a factor of two within seconds, so a speed alone says little. Every timed block stands between two measurements of the machine and is
- * divided by their mean; results are medians over blocks. */
+ * divided by their mean; results are medians over blocks, with quartiles. A bench says what one call of one case does (bench_attention.c is the model); the frame
+ * walks the cross product of its lists, times the calls and prints table, JSON or CSV. */
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H
 
 #include "output.h"
 
-/* count in [1, VALUES_MAX]. */
+/* ---- blocks of measurements ---------------------------------------------------------------------------------------------- */
+
+typedef struct quartiles {
+  double low, median, high;
+} quartiles;
+
+/* Between neighbours by straight lines. count in [1, VALUES_MAX]. */
 enum { VALUES_MAX = 1024 };
-double median_of(const double *values, int count);
+quartiles quartiles_of(const double *values, int count);
 
 /* Many blocks of one thing. */
 enum { BLOCKS_MAX = 64 };
 typedef struct blocks {
   heed_context *context;
-  bool reads;          /* the read bandwidth is measured too */
-  heed_machine before; /* the machine as last measured */
+  double machine_seconds; /* that one measurement of the machine takes */
+  bool reads;             /* the read bandwidth is measured too */
+  heed_machine before;    /* the machine as last measured */
   int count;
   double seconds[BLOCKS_MAX]; /* of one call */
   double peak[BLOCKS_MAX];    /* flops a second around the block */
   double read[BLOCKS_MAX];    /* bytes a second around the block */
 } blocks;
 
-int blocks_begin(heed_context *context, bool reads, blocks *b);
+/* A scheduler hands out milliseconds; blocks and probes must see several of its turns. */
+#define BLOCK_SECONDS 0.1
+
+int blocks_begin(heed_context *context, double machine_seconds, bool reads, blocks *b);
 /* Adds a block in which one call took `seconds` and measures the machine after it. */
 int blocks_add(blocks *b, double seconds);
 
-double blocks_seconds(const blocks *b); /* medians */
-double blocks_peak(const blocks *b);
-double blocks_read(const blocks *b);
-double blocks_of_peak(const blocks *b, double flops); /* median of the share of the peak that a call of so many flops reached */
-double blocks_of_read(const blocks *b, double bytes);
+quartiles blocks_seconds(const blocks *b);
+quartiles blocks_peak(const blocks *b);
+quartiles blocks_read(const blocks *b);
+quartiles blocks_of_peak(const blocks *b, double flops); /* the share of the peak that a call of so many flops reached */
+quartiles blocks_of_read(const blocks *b, double bytes);
+
+/* ---- the frame ----------------------------------------------------------------------------------------------------------- */
+
+/* The first member, `bench`, of every bench's values. */
+typedef struct bench_values {
+  common_values common;
+  whole_list threads, level; /* level: places in LEVEL_CHOICES */
+  int64_t blocks;
+  double seconds; /* of calls in one block, and of one measurement of the machine */
+  bool csv;
+  const char *output;
+} bench_values;
+
+/* The last lines of a bench's table of options and the first of its defaults. */
+#define BENCH_OPTIONS                                                                                                                      \
+  OPTION("threads", 0, WHOLES, "LIST", bench.threads, "threads (default 0: all processors)", .low = 0, .high = 4096),                      \
+      OPTION("level", 0, CHOICES, "LIST", bench.level, "instruction sets (default auto)", .choices = LEVEL_CHOICES),                       \
+      OPTION("blocks", 0, WHOLE, "N", bench.blocks, "timed blocks a case, of which the median counts (default 9)", .low = 1,               \
+             .high = BLOCKS_MAX),                                                                                                          \
+      OPTION("seconds", 0, NUMBER, "S", bench.seconds, "time for a block and for each measurement of the machine (default 0.1)",           \
+             .low = 1e-3, .high = 60),                                                                                                     \
+      OPTION("csv", 0, FLAG, NULL, bench.csv, "print CSV"),                                                                                \
+      OPTION("output", 'o', TEXT, "FILE", bench.output, "write to this file: a .json, a .csv, or the table")
+#define BENCH_DEFAULTS .bench = {.threads = {1, {0}}, .level = {1, {0}}, .blocks = 9, .seconds = BLOCK_SECONDS}
+
+/* One point of the cross product while it is measured. */
+typedef struct bench_case {
+  heed_context *context;
+  double flops; /* of one call, 0: not said. Only what the result needs: pairs that are visible, no work twice */
+  double bytes; /* that one call must read from memory at least; 0: not said */
+  void *state;  /* the bench's own */
+} bench_case;
+
+typedef struct bench {
+  bool reads; /* bound by memory: the table compares with the read bandwidth, which is measured too */
+  /* values are the command's own with one item in every list; lists may be replaced by what a default means (kv_heads 0 by the heads). */
+  int (*open)(void *values, bench_case *c);
+  int (*call)(bench_case *c);
+  void (*close)(bench_case *c); /* also after an open that failed */
+} bench;
+
+/* Every option of the command whose value is a list is an axis; the last varies fastest. Returns an exit code. */
+int bench_run(const command *of, const bench *b, const void *values);
 
 #endif

@@ -54,12 +54,12 @@ static int measure(const loaded *m, const values *v, blocks *prefill, blocks *de
   int code;
   TRY(check(m->context, heed_session_new(m->context, m->model, &options, &session)));
   TRY(time_prefill(m, session, ids, v->prompt, logits, &seconds)); // memory that is touched for the first time is not counted
-  TRY(blocks_begin(m->context, true, prefill));
+  TRY(blocks_begin(m->context, BLOCK_SECONDS, true, prefill));
   for (int64_t i = 0; i < v->blocks; i++) {
     TRY(time_prefill(m, session, ids, v->prompt, logits, &seconds));
     TRY(blocks_add(prefill, seconds));
   }
-  TRY(blocks_begin(m->context, true, decode));
+  TRY(blocks_begin(m->context, BLOCK_SECONDS, true, decode));
   for (int64_t i = 0; i < v->blocks; i++) {
     TRY(check(m->context, heed_session_truncate(session, v->prompt)));
     TRY(time_decode(m, session, ids + v->prompt, v->n, logits, &seconds));
@@ -73,10 +73,10 @@ done:
 }
 
 static void print_result(const loaded *m, const values *v, const blocks *prefill, const blocks *decode) {
-  double prefill_tps = (double)v->prompt / blocks_seconds(prefill), decode_tps = 1 / blocks_seconds(decode);
-  double of_peak = blocks_of_peak(prefill, m->info.flops_per_token * (double)v->prompt);
-  double of_bandwidth = blocks_of_read(decode, (double)m->info.weight_bytes);
-  double peak = blocks_peak(prefill) / 1e9, read = blocks_read(decode) / 1e9;
+  double prefill_tps = (double)v->prompt / blocks_seconds(prefill).median, decode_tps = 1 / blocks_seconds(decode).median;
+  double of_peak = blocks_of_peak(prefill, m->info.flops_per_token * (double)v->prompt).median;
+  double of_bandwidth = blocks_of_read(decode, (double)m->info.weight_bytes).median;
+  double peak = blocks_peak(prefill).median / 1e9, read = blocks_read(decode).median / 1e9;
   const char *level = heed_level_name(heed_context_level(m->context));
   int threads = heed_context_threads(m->context);
   if (!v->common.json) {

@@ -16,7 +16,7 @@ const command *const commands[] = {
 };
 const int command_count = sizeof commands / sizeof commands[0];
 
-enum { VALUES_MAX = 4096, NAMES_MAX = 64 };
+enum { VALUES_MAX = 16384, NAMES_MAX = 64 };
 
 /* Sets *found and returns how many words name it; 0 with a message if they name nothing. */
 static int find_command(int count, char **words, const command **found) {

@@ -108,7 +108,7 @@ bool parse_whole(const char *text, int64_t *out) {
   return true;
 }
 
-static bool parse_number(const char *text, double *out) {
+bool parse_number(const char *text, double *out) {
   char *end;
   if (isspace((unsigned char)text[0]) || !text[0]) return false;
   *out = strtod(text, &end);
@@ -127,28 +127,57 @@ static int bad_number(const option *o, const char *word, const char *kind) {
   return usage_error("%s%s: not %s in range (got %s, allowed %.15g to %.15g)", dashes, o->name, kind, word, o->low, o->high);
 }
 
-static bool is_choice(const char *choices, const char *word) {
+int choice_place(const char *choices, const char *word) {
   size_t length = strlen(word);
-  for (const char *at = choices; *at;) {
+  int place = 0;
+  for (const char *at = choices; *at; place++) {
     size_t span = strcspn(at, "|");
-    if (span == length && strncmp(at, word, span) == 0) return true;
+    if (span == length && strncmp(at, word, span) == 0) return place;
     at += span + (at[span] == '|');
   }
-  return false;
+  return -1;
 }
 
-static int store_wholes(const option *o, const char *word, whole_list *list) {
-  char item[32];
-  list->count = 0;
+const char *choice_at(const char *choices, int64_t place, char buffer[CHOICE_MAX]) {
+  for (; place > 0; place--) choices += strcspn(choices, "|") + 1;
+  snprintf(buffer, CHOICE_MAX, "%.*s", (int)strcspn(choices, "|"), choices);
+  return buffer;
+}
+
+static int bad_choice(const option *o, const char *word) {
+  return usage_error("%s%s: unknown choice (got %s, allowed %s)", dashes_of(o), o->name, word, o->choices);
+}
+
+/* One word of a list; slot is the whole_list or number_list. */
+static int store_item(const option *o, const char *item, void *slot) {
+  whole_list *wholes = slot;
+  number_list *numbers = slot;
+  int *count = o->kind == OPTION_NUMBERS ? &numbers->count : &wholes->count;
+  int64_t whole = 0;
+  double number = 0;
+  if (*count == LIST_MAX) return usage_error("--%s: too many of them (allowed %d)", o->name, LIST_MAX);
+  if (o->kind == OPTION_CHOICES) {
+    if ((whole = choice_place(o->choices, item)) < 0) return bad_choice(o, item);
+  } else if (o->kind == OPTION_WHOLES) {
+    if (!parse_whole(item, &whole) || !in_range(o, (double)whole)) return bad_number(o, item, "a whole number");
+  } else if (!parse_number(item, &number) || !in_range(o, number)) {
+    return bad_number(o, item, "a number");
+  }
+  if (o->kind == OPTION_NUMBERS) numbers->items[(*count)++] = number;
+  else wholes->items[(*count)++] = whole;
+  return EXIT_OK;
+}
+
+/* "512,2048" replaces what the list held. */
+static int store_list(const option *o, const char *word, void *slot) {
+  char item[CHOICE_MAX];
+  *(int *)slot = 0; // the count stands first in every list
   for (const char *at = word;; at++) {
     size_t span = strcspn(at, ",");
-    int64_t value;
     snprintf(item, sizeof item, "%.*s", (int)(span < sizeof item ? span : sizeof item - 1), at);
-    if (!parse_whole(item, &value) || !in_range(o, (double)value)) return bad_number(o, item, "a whole number");
-    if (list->count == LIST_MAX) return usage_error("--%s: too many numbers (allowed %d)", o->name, LIST_MAX);
-    list->items[list->count++] = value;
+    int code = store_item(o, item, slot);
     at += span;
-    if (!*at) return EXIT_OK;
+    if (code != EXIT_OK || !*at) return code;
   }
 }
 
@@ -169,8 +198,7 @@ static int store(const option *o, const char *word, void *values) {
     return EXIT_OK;
   }
   case OPTION_CHOICE:
-    if (!is_choice(o->choices, word))
-      return usage_error("%s%s: unknown choice (got %s, allowed %s)", dashes_of(o), o->name, word, o->choices);
+    if (choice_place(o->choices, word) < 0) return bad_choice(o, word);
     *(const char **)slot = word;
     return EXIT_OK;
   case OPTION_TEXT: *(const char **)slot = word; return EXIT_OK;
@@ -180,7 +208,9 @@ static int store(const option *o, const char *word, void *values) {
     list->items[list->count++] = word;
     return EXIT_OK;
   }
-  case OPTION_WHOLES: return store_wholes(o, word, slot);
+  case OPTION_WHOLES:
+  case OPTION_NUMBERS:
+  case OPTION_CHOICES: return store_list(o, word, slot);
   }
   return EXIT_USAGE;
 }

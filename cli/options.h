@@ -22,15 +22,21 @@ typedef struct whole_list {
   int count;
   int64_t items[LIST_MAX];
 } whole_list;
+typedef struct number_list {
+  int count;
+  double items[LIST_MAX];
+} number_list;
 
 typedef enum option_kind {
-  OPTION_FLAG,   /* bool */
-  OPTION_WHOLE,  /* int64_t in [low, high] */
-  OPTION_NUMBER, /* double in [low, high]; give NAN as the default to tell "absent" */
-  OPTION_TEXT,   /* const char * */
-  OPTION_CHOICE, /* const char *, one of choices */
-  OPTION_TEXTS,  /* text_list: the option may be repeated */
-  OPTION_WHOLES, /* whole_list "512,2048", each in [low, high] */
+  OPTION_FLAG,    /* bool */
+  OPTION_WHOLE,   /* int64_t in [low, high] */
+  OPTION_NUMBER,  /* double in [low, high]; give NAN as the default to tell "absent" */
+  OPTION_TEXT,    /* const char * */
+  OPTION_CHOICE,  /* const char *, one of choices */
+  OPTION_TEXTS,   /* text_list: the option may be repeated */
+  OPTION_WHOLES,  /* whole_list "512,2048", each in [low, high] */
+  OPTION_NUMBERS, /* number_list "0,0.1", each in [low, high] */
+  OPTION_CHOICES, /* whole_list of places in choices: "f32,bf16" */
 } option_kind;
 
 typedef struct option {
@@ -73,6 +79,11 @@ typedef struct command {
 extern const command *const commands[];
 extern const int command_count;
 
+/* The choice at a place in "f32|f16|bf16" (returns buffer), and the place of a choice or −1. */
+enum { CHOICE_MAX = 32 };
+const char *choice_at(const char *choices, int64_t place, char buffer[CHOICE_MAX]);
+int choice_place(const char *choices, const char *word);
+
 /* Walks a command's own options and then the common ones it takes: NULL after the last. */
 const option *command_option(const command *of, int index);
 bool option_is_positional(const option *o);
@@ -88,7 +99,8 @@ const char *closest_name(const char *word, int count, const char *const *names);
 int parse_selection(const char *option_name, const char *thing, const char *text, int64_t count, int64_t **list, int64_t *list_count);
 /* "5,17,3": *list is malloc'ed. */
 int parse_ids(const char *option_name, const char *text, int64_t vocabulary, int32_t **list, int64_t *list_count);
-/* A whole number that is all of text. */
+/* A whole number, a finite number, that is all of text. */
 bool parse_whole(const char *text, int64_t *out);
+bool parse_number(const char *text, double *out);
 
 #endif

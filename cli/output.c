@@ -14,15 +14,27 @@
 static int out_error;     // errno of the first failed write
 static bool out_reported; // so that the message comes once
 
+static output_file *out_file_open; // NULL: standard output
+
+void out_into(output_file *file) { out_file_open = file && file->stream ? file : NULL; }
+
+static FILE *out_stream(void) { return out_file_open ? out_file_open->stream : stdout; }
+
+/* Keeps the reason of the first failure of whatever `out` writes to. */
+static void out_failed(void) {
+  int *error = out_file_open ? &out_file_open->error : &out_error;
+  if (!*error) *error = errno;
+}
+
 void out(const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  if (vfprintf(stdout, format, arguments) < 0 && !out_error) out_error = errno;
+  if (vfprintf(out_stream(), format, arguments) < 0) out_failed();
   va_end(arguments);
 }
 
 void out_bytes(const void *data, size_t bytes) {
-  if (bytes && fwrite(data, 1, bytes, stdout) != bytes && !out_error) out_error = errno;
+  if (bytes && fwrite(data, 1, bytes, out_stream()) != bytes) out_failed();
 }
 
 int out_flush(void) {

@@ -28,6 +28,9 @@ heed_sink output_sink(output_file *file);
 /* Ends the file: kept if code is EXIT_OK, thrown away otherwise. Returns code, or EXIT_FAILED with a message if the file could not be completed. */
 int output_close(output_file *file, int code);
 
+/* From here on `out` writes to this file; NULL: to standard output again. */
+void out_into(output_file *file);
+
 /* Copies a file to standard output. */
 int out_file(const char *path);
 

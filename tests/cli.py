@@ -31,7 +31,8 @@ LAYERS = f"{DATA}/expected/layers"
 
 OK, FAILED, USAGE, BAD_FILE, UNSUPPORTED, NO_MEMORY, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 COMMANDS = "show generate logits tokenize inspect attend bench info help completion".split()
-COMPLETE = [c for c in COMMANDS if c != "bench"] + ["bench attention", "bench generate"]
+BENCHES = "attention backward generate".split()
+COMPLETE = [c for c in COMMANDS if c != "bench"] + [f"bench {b}" for b in BENCHES]
 ESCAPE = "\x1b"
 
 
@@ -154,8 +155,8 @@ class Words(Case):
     def test_help_of_group(self):
         for words in (("help", "bench"), ("bench", "--help"), ("bench", "-h")):
             text = self.prints(*words)
-            self.assertIn("usage: heed bench attention", text)
-            self.assertIn("usage: heed bench generate", text)
+            for bench in BENCHES:
+                self.assertIn(f"usage: heed bench {bench} ", text)
 
     def test_misspelt_command(self):
         for typed, meant in {"shwo": "show", "generat": "generate", "tokenise": "tokenize", "gen": "generate", "benhc": "bench"}.items():
@@ -184,6 +185,10 @@ class Words(Case):
         self.refuses(USAGE, ["--color: ", "sometimes", "auto|always|never"], "info", "--color=sometimes")
         self.refuses(USAGE, ["SHELL", "ksh", "bash|zsh|fish"], "completion", "ksh")
         self.refuses(USAGE, ["--n: ", "allowed"], "bench", "attention", "--n", "512,,3")
+        self.refuses(USAGE, ["--type: ", "f64", "f32|f16|bf16"], "bench", "attention", "--type", "f32,f64")
+        self.refuses(USAGE, ["--level: ", "sse9", "avx2"], "bench", "backward", "--level", "scalar,sse9")
+        self.refuses(USAGE, ["--n: too many", "64"], "bench", "attention", "--n", ",".join(["1"] * 65))
+        self.refuses(USAGE, ["--csv", "--json"], "bench", "attention", "--json", "--csv")
         self.refuses(USAGE, ["--quiet: takes no value"], "info", "--quiet=3")
         self.refuses(USAGE, ["--threads: needs a value"], "info", "--threads")
 
@@ -483,18 +488,79 @@ class Attend(Case):
         self.assertFalse(os.path.exists(self.path("out.npy")))
 
 
-class BenchAttention(Case):
-    def test_json(self):
-        text = self.prints("bench", "attention", "--n", "64,96", "--head-dim", "16", "--heads", "2", "--causal", "0,1", "--threads", "1", "--blocks", "1", "--json")
-        rows = [json.loads(line) for line in text.splitlines()]
-        self.assertEqual([(r["n"], r["causal"]) for r in rows], [(64, 0), (64, 1), (96, 0), (96, 1)])
+class Bench(Case):
+    """Every bench at sizes that take no time: its rows are whole and count the right work. What they say about speed is nobody's business here."""
+
+    QUICK = ["--blocks", "2", "--seconds", "0.002", "--threads", "1"]
+    SHARES = {"of_peak": ("gflops", "peak_gflops"), "of_bandwidth": ("gbs", "read_gbs")}
+
+    def rows(self, bench, *arguments):
+        rows = [json.loads(line) for line in self.prints("bench", bench, *arguments, *self.QUICK, "--json").splitlines()]
+        levels = json.loads(self.prints("info", "--json"))["levels"]
         for row in rows:
-            n = row["n"]
-            pairs = n * (n + 1) / 2 if row["causal"] else n * n
-            self.assertEqual((row["head_dim"], row["threads"]), (16, 1))
-            self.assertAlmostEqual(row["gflops"] * row["median_s"] * 1e9 / (4 * pairs * 16 * 2), 1, places=6)
-            self.assertAlmostEqual(row["of_peak"] * row["peak_gflops"] / row["gflops"], 1, places=6)
-            self.assertIn(row["level"], ("scalar", "avx2", "avx512"))
+            self.assertEqual(list(row), list(rows[0]))
+            self.assertEqual((row["blocks"], row["threads"]), (2, 1))
+            self.assertIn(row["level"], levels)
+            self.assertTrue(0 < row["q1_s"] <= row["median_s"] <= row["q3_s"], row)
+            self.assertTrue(any(share in row for share in self.SHARES), row)
+            for share, (rate, limit) in self.SHARES.items():
+                if share in row:
+                    self.assertTrue(0 < row[f"{share}_q1"] <= row[share] <= row[f"{share}_q3"] < math.inf, row)
+                    self.assertTrue(0 < row[limit] < math.inf and 0 < row[rate] < math.inf, row)
+            for amount, rate in (("flops", "gflops"), ("bytes", "gbs")):
+                if amount in row:
+                    self.assertAlmostEqual(row[amount] / row["median_s"] / 1e9 / row[rate], 1, places=6)
+        return rows
+
+    def visible_pairs(self, row):
+        """Of one head, by looking at every pair."""
+        n, m, offset = row["n"], row["keys"], row["keys"] - row["n"]
+        left, right = (m, m) if row["window"] < 0 else (row["window"], row["window"])
+        return sum(i + offset - left <= j <= i + offset + (0 if row["causal"] else right) for i in range(n) for j in range(m))
+
+    ATTENTION = "--n 20,33 --keys 0,40 --head-dim 16 --value-dim 0,8 --heads 2 --kv-heads 1 --batch 2 --causal 0,1 --window -1,5".split()
+
+    def test_attention(self):
+        rows = self.rows("attention", *self.ATTENTION)
+        self.assertEqual(len(rows), 32)
+        for row in rows:
+            self.assertEqual(row["flops"], 2 * 2 * self.visible_pairs(row) * 2 * (16 + row["value_dim"]), row)
+        points = [(r["value_dim"], r["n"], r["keys"], r["causal"], r["window"]) for r in rows[:5]]
+        self.assertEqual(points, [(16, 20, 20, 0, -1), (16, 20, 20, 0, 5), (16, 20, 20, 1, -1), (16, 20, 20, 1, 5), (16, 20, 40, 0, -1)])
+
+    def test_backward(self):
+        for row in self.rows("backward", *self.ATTENTION):
+            self.assertEqual(row["flops"], 2 * 2 * self.visible_pairs(row) * (6 * 16 + 4 * row["value_dim"]), row)
+
+    def test_types_and_levels(self):
+        for bench in ("attention", "backward"):
+            rows = self.rows(bench, "--n", "20", "--causal", "0", "--type", "f32,f16,bf16", "--level", "scalar,auto")
+            self.assertEqual([r["type"] for r in rows], ["f32", "f32", "f16", "f16", "bf16", "bf16"])
+            self.assertEqual({r["level"] for r in rows[::2]}, {"scalar"})
+            self.assertEqual({r["level"] for r in rows[1::2]}, {json.loads(self.prints("info", "--json"))["level"]})
+
+    SMALL = ["attention", "--n", "20,33", "--causal", "0,1", *QUICK]
+
+    def test_csv(self):
+        lines = [line.split(",") for line in self.prints("bench", *self.SMALL, "--csv").splitlines()]
+        self.assertEqual(lines[0], list(self.rows(*self.SMALL)[0]))
+        self.assertEqual([(line[lines[0].index("n")], line[lines[0].index("causal")]) for line in lines[1:]], [("20", "0"), ("20", "1"), ("33", "0"), ("33", "1")])
+
+    def test_table(self):
+        lines = self.prints("bench", *self.SMALL, "--heads", "3").splitlines()
+        self.assertRegex(lines[0], r"\Abatch 1 · heads 3 · head_dim 64 · window -1 · type f32 · threads 1 · level \w+\Z")
+        self.assertEqual(lines[1].split(), "n causal seconds GFLOP/s peak of peak quartiles".split())
+        self.assertEqual([line.split()[:2] for line in lines[2:]], [["20", "0"], ["20", "1"], ["33", "0"], ["33", "1"]])
+
+    def test_files(self):
+        for name, begin in {"x.json": '{"batch": 1,', "x.csv": "batch,heads,", "x.txt": "batch 1 · "}.items():
+            self.assertEqual(self.prints("bench", *self.SMALL, "-o", self.path(name)), "")
+            self.assertTrue(read_file(self.path(name)).decode().startswith(begin), name)
+        self.refuses(FAILED, ["no/such", "No such file"], "bench", *self.SMALL, "-o", self.path("no/such/x.csv"))
+        self.refuses(FAILED, ["/dev/full", "No space left"], "bench", *self.SMALL, "-o", "/dev/full")
+
+    def test_refusals(self):
+        self.refuses(FAILED, ["3 query heads", "2 key/value heads"], "bench", "backward", "--heads", "3", "--kv-heads", "2", *self.QUICK)
 
     def test_interrupt(self):
         child = subprocess.Popen([HEED, "bench", "attention", "--n", "256", "--blocks", "64"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
