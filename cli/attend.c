@@ -9,9 +9,10 @@
 
 typedef struct values {
   common_values common;
-  const char *q, *k, *v, *output, *weights, *lse;
+  const char *q, *k, *v, *output, *weights, *lse, *grad_out, *grads;
   const char *causal, *align, *window, *bias, *mask, *key_lengths;
   double softcap, scale;
+  const char *type;
   bool reference;
 } values;
 
@@ -19,14 +20,33 @@ typedef struct values {
 typedef struct job {
   heed_context *context;
   heed_attention attention;
-  array q, k, v, bias, mask, key_lengths, out, lse, weights, identity;
+  array q, k, v, bias, mask, key_lengths, out, lse, weights, identity, dout, dq, dk, dv;
   int64_t *lengths;
   bool reference;
+  heed_type stored; /* of out and the gradients */
 } job;
 
+/* A gradient is shaped like its input and written to PREFIX-name.npy; one whose input is not given is left out. */
+static const struct {
+  const char *name;
+  size_t input, gradient; /* in job */
+  size_t asked;           /* in heed_attention_gradients */
+} gradients[] = {
+#define GRADIENT(name)                                                                                                                     \
+  { #name, offsetof(job, name), offsetof(job, d##name), offsetof(heed_attention_gradients, d##name) }
+    GRADIENT(q),
+    GRADIENT(k),
+    GRADIENT(v),
+#undef GRADIENT
+};
+enum { GRADIENT_COUNT = sizeof gradients / sizeof gradients[0] };
+
+static array *array_at(job *j, size_t offset) { return (array *)((char *)j + offset); }
+
 static void job_free(job *j) {
-  array *all[] = {&j->q, &j->k, &j->v, &j->bias, &j->mask, &j->key_lengths, &j->out, &j->lse, &j->weights, &j->identity};
+  array *all[] = {&j->q, &j->k, &j->v, &j->bias, &j->mask, &j->key_lengths, &j->out, &j->lse, &j->weights, &j->identity, &j->dout};
   for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) array_free(all[i]);
+  for (int i = 0; i < GRADIENT_COUNT; i++) array_free(array_at(j, gradients[i].gradient));
   free(j->lengths);
   heed_context_free(j->context);
 }
@@ -95,16 +115,19 @@ static int describe(job *j, const values *v) {
 
 /* ---- arrays -------------------------------------------------------------------------------------------------------------- */
 
+/* Into the type asked for; without one only f64 is rounded, to f32. The oracle takes every type as it is. */
+static int load_input(job *j, const values *v, const char *path, array *a) {
+  int code = array_load(j->context, path, a);
+  if (code != EXIT_OK || j->reference || (!v->type && a->view.type != HEED_F64)) return code;
+  return array_convert(a, j->stored);
+}
+
 static int load(job *j, const values *v) {
   int code;
-  TRY(array_load(j->context, v->q, &j->q));
-  TRY(array_load(j->context, v->k, &j->k));
-  TRY(array_load(j->context, v->v, &j->v));
-  if (!j->reference) { // the oracle takes f64 as it is
-    TRY(array_convert(&j->q, HEED_F32));
-    TRY(array_convert(&j->k, HEED_F32));
-    TRY(array_convert(&j->v, HEED_F32));
-  }
+  TRY(load_input(j, v, v->q, &j->q));
+  TRY(load_input(j, v, v->k, &j->k));
+  TRY(load_input(j, v, v->v, &j->v));
+  if (v->grad_out) TRY(load_input(j, v, v->grad_out, &j->dout));
   if (v->bias) {
     TRY(array_load(j->context, v->bias, &j->bias));
     j->attention.bias = &j->bias.view;
@@ -118,10 +141,20 @@ done:
   return code;
 }
 
+static int make_gradients(job *j) {
+  int code = EXIT_OK;
+  for (int i = 0; i < GRADIENT_COUNT; i++) {
+    const heed_view *input = &array_at(j, gradients[i].input)->view;
+    if (input->data) TRY(array_new("a gradient", j->stored, input->ndim, input->dim, array_at(j, gradients[i].gradient)));
+  }
+done:
+  return code;
+}
+
 /* The outputs have q's leading dimensions: out [..., n, dv], lse [..., n], weights [..., n, m]. */
 static int make_outputs(job *j, const values *v) {
   const heed_view *q = &j->q.view;
-  heed_type type = j->reference ? HEED_F64 : HEED_F32;
+  heed_type exact = j->reference ? HEED_F64 : HEED_F32;
   int rank = q->ndim, code;
   int64_t dim[HEED_MAX_DIM];
   char shape[SHAPE_MAX];
@@ -130,11 +163,12 @@ static int make_outputs(job *j, const values *v) {
                     "%s: ranks do not fit (q is %s, k has %d dimensions, v %d; allowed [n,d], [H,n,d] or [B,H,n,d] for all three)", v->q,
                     shape_text(rank, q->dim, shape), j->k.view.ndim, j->v.view.ndim);
   memcpy(dim, q->dim, sizeof dim);
-  if (v->lse) TRY(array_new("lse", type, rank - 1, dim, &j->lse));
+  if (v->lse || v->grads) TRY(array_new("lse", exact, rank - 1, dim, &j->lse));
   dim[rank - 1] = j->v.view.dim[rank - 1];
-  TRY(array_new("out", type, rank, dim, &j->out));
+  TRY(array_new("out", j->stored, rank, dim, &j->out));
   dim[rank - 1] = j->k.view.dim[rank - 2];
-  if (v->weights) TRY(array_new("weights (the whole n × m matrix of every head)", type, rank, dim, &j->weights));
+  if (v->weights) TRY(array_new("weights (the whole n × m matrix of every head)", exact, rank, dim, &j->weights));
+  if (v->grads) TRY(make_gradients(j));
 done:
   return code;
 }
@@ -167,21 +201,64 @@ static int fused_weights(job *j) {
   return check(j->context, heed_attention_weights(j->context, &j->attention, &j->q.view, &j->k.view, dim[1], NULL, dim[2], NULL, &weights));
 }
 
+static int compute_gradients(job *j) {
+  heed_attention_gradients asked = {.size = sizeof asked};
+  for (int i = 0; i < GRADIENT_COUNT; i++) {
+    const array *gradient = array_at(j, gradients[i].gradient);
+    if (gradient->view.data) *(const heed_view **)((char *)&asked + gradients[i].asked) = &gradient->view;
+  }
+  if (j->reference)
+    return check(j->context,
+                 heed_attention_backward_reference(j->context, &j->attention, &j->q.view, &j->k.view, &j->v.view, &j->dout.view, &asked));
+  return check(j->context, heed_attention_backward(j->context, &j->attention, &j->q.view, &j->k.view, &j->v.view, &j->out.view,
+                                                   &j->lse.view, &j->dout.view, &asked));
+}
+
 static int compute(job *j, const values *v) {
-  heed_attention_extras extras = {.size = sizeof extras, .lse = v->lse ? &j->lse.view : NULL};
+  heed_attention_extras extras = {.size = sizeof extras, .lse = j->lse.view.data ? &j->lse.view : NULL};
   int code;
   TRY(check(j->context, (j->reference ? heed_attention_reference : heed_attention_forward)(j->context, &j->attention, &j->q.view,
                                                                                            &j->k.view, &j->v.view, &j->out.view, &extras)));
   if (v->weights) TRY(j->reference ? reference_weights(j) : fused_weights(j));
+  if (v->grads) TRY(compute_gradients(j));
 done:
   return code;
 }
 
+/* ---- the command --------------------------------------------------------------------------------------------------------- */
+
+static int save_gradients(job *j, const char *prefix) {
+  size_t size = strlen(prefix) + 32;
+  char *path = allocate("a file name", (int64_t)size, 1);
+  int code = EXIT_OK;
+  for (int i = 0; i < GRADIENT_COUNT && code == EXIT_OK; i++) {
+    const array *gradient = array_at(j, gradients[i].gradient);
+    snprintf(path, size, "%s-%s.npy", prefix, gradients[i].name);
+    if (gradient->view.data) code = array_save(j->context, path, &gradient->view);
+  }
+  free(path);
+  return code;
+}
+
+static int check_options(const values *v) {
+  if (!v->output && !v->weights && !v->lse && !v->grads)
+    return usage_error("attend: nothing to write (give -o, --weights, --lse or --grads a file)");
+  if (v->grads && !v->grad_out) return usage_error("--grads: needs --grad-out, the gradient of the loss with respect to the result");
+  if (v->grad_out && !v->grads) return usage_error("--grad-out: needs --grads, the beginning of the names of the files to write");
+  if (v->type && v->reference) return usage_error("--type: contradicts --reference, whose results are f64 (got %s)", v->type);
+  return EXIT_OK;
+}
+
+static heed_type stored_type(const values *v) {
+  if (v->reference) return HEED_F64;
+  return !v->type || strcmp(v->type, "f32") == 0 ? HEED_F32 : strcmp(v->type, "f16") == 0 ? HEED_F16 : HEED_BF16;
+}
+
 static int run(const void *pointer) {
   const values *v = pointer;
-  job j = {.reference = v->reference};
+  job j = {.reference = v->reference, .stored = stored_type(v)};
   int code;
-  if (!v->output && !v->weights && !v->lse) return usage_error("attend: nothing to write (give -o, --weights or --lse a file)");
+  TRY(check_options(v));
   TRY(describe(&j, v));
   TRY(context_open(&v->common, &j.context));
   TRY(load(&j, v));
@@ -190,6 +267,7 @@ static int run(const void *pointer) {
   if (v->output) TRY(array_save(j.context, v->output, &j.out.view));
   if (v->weights) TRY(array_save(j.context, v->weights, &j.weights.view));
   if (v->lse) TRY(array_save(j.context, v->lse, &j.lse.view));
+  if (v->grads) TRY(save_gradients(&j, v->grads));
 done:
   job_free(&j);
   return code;
@@ -202,6 +280,8 @@ static const option options[] = {
     OPTION("output", 'o', TEXT, "FILE", output, "the result (.npy; - is standard output)"),
     OPTION("weights", 0, TEXT, "FILE", weights, "the attention weights, which a plain run never stores (f32; f64 with --reference)"),
     OPTION("lse", 0, TEXT, "FILE", lse, "log-sum-exp of every row's scores"),
+    OPTION("grad-out", 0, TEXT, "FILE", grad_out, "the gradient of a loss with respect to the result, shaped like it"),
+    OPTION("grads", 0, TEXT, "PREFIX", grads, "write that loss's gradients to PREFIX-q.npy, PREFIX-k.npy and PREFIX-v.npy"),
     OPTION("causal", 0, TEXT, "ALIGN", causal,
            "query i sees keys up to its own position: top-left (i), bottom-right (i + m - n) or a number N (i + N)"),
     OPTION("window", 0, TEXT, "L,R", window, "see L keys before and R after the own position; an empty side is unlimited"),
@@ -211,6 +291,8 @@ static const option options[] = {
     OPTION("bias", 0, TEXT, "FILE", bias, "numbers added to the scores, shaped as a mask"),
     OPTION("scale", 0, NUMBER, "S", scale, "factor of the scores (default 1/sqrt(d))"),
     OPTION("softcap", 0, NUMBER, "C", softcap, "squash scores to C tanh(score / C)", .low = 0, .high = 1e30),
+    OPTION("type", 0, CHOICE, "TYPE", type, "convert the arrays to it; results are stored in it (.npy keeps bf16 as f32)",
+           .choices = "f32|f16|bf16"),
     OPTION("reference", 0, FLAG, NULL, reference, "the naive formula in double precision: slow, the oracle; all results f64"),
     {0},
 };
@@ -219,10 +301,11 @@ const command command_attend = {
     .name = "attend",
     .summary = "run exact attention on arrays",
     .about = "Computes softmax(scale * q k' + bias over the visible keys) v on arrays, without storing the matrix of weights. "
-             "Arrays are f16, f32 or f64; arithmetic and results are f32 (f64 with --reference). The bits of a row depend on "
-             "nothing but that row.",
+             "Arrays are f16, bf16, f32 or f64; arithmetic is f32, and so are results unless --type says otherwise (all f64 with "
+             "--reference). The bits of a row depend on nothing but that row.",
     .examples = "  heed attend --q q.npy --k k.npy --v v.npy --causal bottom-right -o out.npy\n"
-                "  heed attend --q a.npz:q --k a.npz:k --v a.npz:v --window 128,0 --align top-left -o out.npy --lse lse.npy\n",
+                "  heed attend --q a.npz:q --k a.npz:k --v a.npz:v --window 128,0 --align top-left -o out.npy --lse lse.npy\n"
+                "  heed attend --q q.npy --k k.npy --v v.npy --grad-out g.npy --grads grad\n",
     .options = options,
     .takes = TAKES_MACHINE,
     .values_size = sizeof(values),

@@ -89,13 +89,13 @@ def npy_bytes(values, shape, code="f", descr="<f4"):
 
 
 def read_npy(data):
-    """(shape, values) of a .npy of f32 or f64."""
+    """(shape, values) of a .npy of f16, f32 or f64."""
     assert data[:6] == b"\x93NUMPY", data[:16]
     length = struct.unpack("<H", data[8:10])[0]
     header = data[10 : 10 + length].decode()
     shape = tuple(int(d) for d in re.findall(r"\d+", re.search(r"'shape': \(([^)]*)\)", header).group(1)))
-    values = array.array({"<f4": "f", "<f8": "d"}[re.search(r"'descr': '([^']*)'", header).group(1)])
-    values.frombytes(data[10 + length :])
+    code = {"<f2": "e", "<f4": "f", "<f8": "d"}[re.search(r"'descr': '([^']*)'", header).group(1)]
+    values = array.array("d" if code == "d" else "f", (x for (x,) in struct.iter_unpack(code, data[10 + length :])))
     assert len(values) == math.prod(shape), (shape, len(values))
     return shape, values
 
@@ -114,6 +114,15 @@ def read_tensor(path, name):
     values = array.array("d")
     values.frombytes(data[8 + length + begin : 8 + length + end])
     return tuple(header[name]["shape"]), values, header
+
+
+def rounded(x, bits, least):
+    """x to the nearest number of a binary format with so many bits of fraction, ties to even; numbers below 2^least are subnormal, the largest exponent is −least + 1."""
+    if x == 0 or not math.isfinite(x):
+        return x
+    step = 2.0 ** (max(math.frexp(x)[1] - 1, least) - bits)
+    y = round(x / step) * step
+    return math.copysign(y if abs(y) < 2.0 ** (2 - least) else math.inf, x)
 
 
 def distance(a, b):
@@ -415,7 +424,10 @@ class Attend(Case):
             arguments += ["--window", about["window"].strip("()").replace(" ", "")]
         files = {key: self.path(f"{key}.npy") for key in outputs}
         for key in outputs:
-            arguments += ["-o" if key == "out" else f"--{key}", files[key]]
+            if not key.startswith("grad-"):
+                arguments += ["-o" if key == "out" else f"--{key}", files[key]]
+        if "grad-q" in outputs:
+            arguments += ["--grad-out", f"{path}:grad_out", "--grads", self.path("grad")]
         self.prints(*arguments)
         return {key: read_npy(read_file(files[key])) for key in outputs}, path
 
@@ -430,6 +442,22 @@ class Attend(Case):
                         expected_shape, expected, _ = read_tensor(path, key)
                         self.assertEqual(shape, expected_shape)
                         self.assertLessEqual(distance(values, expected), tolerance, key)
+
+    GRADIENTS = ("grad-q", "grad-k", "grad-v")
+
+    def test_gradients_against_pytorch(self):
+        for name in sorted(n[: -len(".safetensors")] for n in os.listdir(LAYERS) if n.startswith("sdpa-")):
+            for extra, tolerance in (((), 5e-6), (("--reference",), 1e-12)):
+                with self.subTest(name, extra=extra):
+                    found, path = self.fixture(name, *self.GRADIENTS, extra=extra)
+                    for key, (shape, values) in found.items():
+                        expected_shape, expected, _ = read_tensor(path, key.replace("-", "."))
+                        self.assertEqual(shape, expected_shape)
+                        self.assertLessEqual(distance(values, expected), tolerance * max(map(abs, expected)), key)
+        levels = json.loads(self.prints("info", "--json"))["levels"]
+        reference = self.fixture("sdpa-tile-edges", *self.GRADIENTS)[0]
+        for extra in [("--threads", "1"), ("--threads", "3")] + [("--level", level) for level in levels]:
+            self.assertEqual(self.fixture("sdpa-tile-edges", *self.GRADIENTS, extra=extra)[0], reference, extra)
 
     def test_same_bits(self):
         reference = self.fixture("sdpa-tile-edges", "out", "lse")[0]
@@ -464,6 +492,36 @@ class Attend(Case):
             given = [word for key in "qkv" for word in (f"--{key}", self.path(f"{key}{bits}.npy"))]
             self.assertLessEqual(distance(read_npy(heed("attend", *given, "-o", "-").stdout)[1], single), tolerance)
 
+    def test_stored_type(self):
+        """Results in f16 and bf16 are the f32 results over rounded inputs, rounded once more."""
+        # All outputs of one call, so that the gradients see the same rounded out.
+        for type, bits, least in (("f16", 10, -14), ("bf16", 7, -126)):
+            found, path = self.fixture("sdpa-gqa-causal", "out", "weights", "lse", *self.GRADIENTS, extra=("--type", type))
+            f = {}
+            for key in ("q", "k", "v", "grad_out"):
+                shape, values, _ = read_tensor(path, key)
+                f[key] = self.path(f"{key}.npy", npy_bytes([rounded(x, bits, least) for x in values], shape))
+            files = {key: self.path(f"f32-{key}.npy") for key in ("out", "weights", "lse")}
+            self.prints("attend", "--q", f["q"], "--k", f["k"], "--v", f["v"], "--causal", "top-left", "-o", files["out"], "--weights", files["weights"], "--lse", files["lse"], "--grad-out", f["grad_out"], "--grads", self.path("f32-grad"))
+            for key in ("weights", "lse"):
+                self.assertEqual(found[key], read_npy(read_file(files[key])), key)
+            shape, values = read_npy(read_file(files["out"]))
+            self.assertEqual((found["out"][0], found["out"][1].tolist()), (shape, [rounded(x, bits, least) for x in values]))
+            for key in self.GRADIENTS:
+                shape, values = read_npy(read_file(self.path(f"f32-{key}.npy")))
+                self.assertEqual(found[key][0], shape)
+                self.assertLessEqual(distance(found[key][1], values), 4 * 2.0**-bits * max(map(abs, values)), key)
+                self.assertEqual(found[key][1].tolist(), [rounded(x, bits, least) for x in found[key][1]], key)
+
+    def test_rounding_of_types(self):
+        """Halfway cases, subnormal numbers, overflow: m = 1 and d = 1, so that out is the value as it was converted."""
+        tie = [1 + 2.0**-11, 1 + 3 * 2.0**-11, 1 + 2.0**-11 + 2.0**-40, 65519, 65520, -70000, 2.0**-24, 2.0**-25, 1.5 * 2.0**-24, 2.0**-14 - 2.0**-25, 1 + 2.0**-8, 1 + 3 * 2.0**-8, 3.4e38, 1e-40, 2.0**-134]
+        one = self.path("one.npy", npy_bytes([1], [1, 1]))
+        v = self.path("v.npy", npy_bytes(tie, [1, len(tie)], "d", "<f8"))
+        for type, bits, least in (("f16", 10, -14), ("bf16", 7, -126)):
+            out = read_npy(heed("attend", "--q", one, "--k", one, "--v", v, "--type", type, "-o", "-").stdout)[1]
+            self.assertEqual([x.hex() for x in out], [rounded(x, bits, least).hex() for x in tie], type)
+
     def test_causal_offset(self):
         f = self.small(q=[1, 4], k=[5, 4], v=[5, 2])
         inputs = ["attend", "--q", f["q"], "--k", f["k"], "--v", f["v"], "-o", "-"]
@@ -475,6 +533,13 @@ class Attend(Case):
         f = self.small(q=[2, 3, 4], k=[2, 5, 4], v=[2, 5, 6], thin=[2, 5, 3], flat=[4], many=[3, 5, 4], values=[3, 5, 6])
         inputs = ["attend", "--q", f["q"], "--k", f["k"], "--v", f["v"], "-o", self.path("out.npy")]
         self.refuses(USAGE, "nothing to write", *inputs[:-2])
+        self.refuses(USAGE, "--grads: needs --grad-out", *inputs, "--grads", self.path("g"))
+        self.refuses(USAGE, "--grad-out: needs --grads", *inputs, "--grad-out", f["q"])
+        self.refuses(USAGE, ["--type", "--reference"], *inputs, "--type", "f16", "--reference")
+        self.refuses(USAGE, ["--type", "f64", "f32|f16|bf16"], *inputs, "--type", "f64")
+        self.refuses(BAD_FILE, "nothing.npy", *inputs, "--grad-out", self.path("nothing.npy"), "--grads", self.path("g"))
+        self.refuses(FAILED, "dout", *inputs, "--grad-out", f["q"], "--grads", self.path("g"))
+        self.refuses(FAILED, "no/such/g-q.npy", *inputs[:-2], "--grad-out", self.path("dout.npy", npy_bytes([0] * 36, [2, 3, 6])), "--grads", self.path("no/such/g"))
         self.refuses(USAGE, ["--causal", "sideways", "top-left"], *inputs, "--causal", "sideways")
         self.refuses(USAGE, ["--align", "contradicts --causal"], *inputs, "--causal", "top-left", "--align", "bottom-right")
         self.refuses(USAGE, ["--window", "L,R"], *inputs, "--window", "5")
