@@ -1,8 +1,11 @@
-# The thin door to CMake: make, make demo, make test, make bench, make install, make clean. Everything lands in $(BUILD).
+# The thin door to CMake: make, make demo, make test, make bench, make bench-peers, make install, make clean. Everything lands in $(BUILD).
 BUILD ?= build
 PREFIX ?= /usr/local
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
 MODEL ?= stories260k
+PEERS_VENV ?= $(BUILD)/peers-venv
+PEERS_PIP ?=
+PEERS_ARGS ?=
 
 all: $(BUILD)/CMakeCache.txt
 	@cmake --build $(BUILD) -j $(JOBS) -- --no-print-directory
@@ -23,11 +26,20 @@ test:
 bench: all
 	@$(BUILD)/heed bench attention
 
+# Beside PyTorch and ONNX Runtime, which get a virtual environment of their own (some gigabytes; PEERS_PIP goes to pip, PEERS_ARGS to bench/peers.py).
+bench-peers: all $(PEERS_VENV)/installed
+	@$(PEERS_VENV)/bin/python bench/peers.py --library $(BUILD)/libheed.so $(PEERS_ARGS)
+
+$(PEERS_VENV)/installed: bench/requirements.txt
+	@python3 -m venv $(PEERS_VENV)
+	@$(PEERS_VENV)/bin/pip install --quiet $(PEERS_PIP) -r bench/requirements.txt
+	@touch $@
+
 install: all
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean:
 	@rm -rf $(BUILD)
 
-.PHONY: all demo test bench install clean
+.PHONY: all demo test bench bench-peers install clean
 .NOTPARALLEL:

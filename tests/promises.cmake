@@ -19,5 +19,6 @@ add_test(NAME one_line_build COMMAND ${promises}/one_line_build ${CMAKE_SOURCE_D
 add_test(NAME headers COMMAND ${promises}/headers ${CMAKE_SOURCE_DIR})
 add_test(NAME symbols COMMAND ${promises}/symbols ${CMAKE_SOURCE_DIR} $<TARGET_FILE:heed_shared> $<TARGET_FILE:heed_static> ${PROJECT_VERSION})
 add_test(NAME install COMMAND ${promises}/install ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR} ${CMAKE_COMMAND})
+add_test(NAME bindings COMMAND ${promises}/bindings ${CMAKE_SOURCE_DIR} $<TARGET_FILE:heed_shared> ${CMAKE_C_COMPILER})
 add_test(NAME readme COMMAND ${promises}/readme ${CMAKE_SOURCE_DIR})
 add_test(NAME tools COMMAND ${promises}/tools ${CMAKE_SOURCE_DIR} ${HEED_MODELS})

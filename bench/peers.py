@@ -1,0 +1,412 @@
+#!/usr/bin/env python3
+"""peers.py: libheed beside PyTorch and ONNX Runtime in one process, on the same arrays.
+
+Calls take turns, so that a neighbour on the machine disturbs all alike; a ratio is taken within each round, and its median and quartiles over the rounds are
+printed. The machine's peak is measured around every case. Results are compared first: a case whose results differ counts as failed, whatever its speed.
+
+    make bench-peers PEERS_ARGS="--cases 'forward d64'"
+
+A case is a function that CASES names; see `forward` for the form."""
+
+import argparse
+import json
+import math
+import os
+import re
+import statistics
+import sys
+import time
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # two runtimes whose idle threads spin would steal from each other; read when they load
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import heed  # noqa: E402
+
+# What libheed may use, said to the others' own dispatchers before they load.
+LIMITS = {"avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}}
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description="libheed beside PyTorch and ONNX Runtime, one process, calls taking turns")
+    parser.add_argument("--library", default=os.path.join(heed.ROOT, "build", "libheed.so"), help="the shared library (default: that of build/)")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="threads of each (default: all processors)")
+    parser.add_argument("--level", default="auto", help="instruction set: auto, or avx2 for all of them")
+    parser.add_argument("--cases", default="", metavar="REGEX", help="only cases whose name matches")
+    parser.add_argument("--rounds", type=int, default=9, help="rounds, of which the median counts (default 9)")
+    parser.add_argument("--seconds", type=float, default=0.1, help="least time of one turn: short calls are repeated (default 0.1)")
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: processor time of all threads, for a machine that others use too; only ratios then mean something")
+    parser.add_argument("--quick", action="store_true", help="three rounds of single calls at an eighth of the length: whether it all works")
+    parser.add_argument("--list", action="store_true", help="print the names of the cases")
+    parser.add_argument("--json", metavar="FILE", help="also write everything there (- is standard output, then without the table)")
+    options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.seconds = 3, 1e-3
+    return options
+
+
+# ---- arrays ----------------------------------------------------------------------------------------------------------------
+
+
+class Arrays:
+    """The one place where tensors become views: both sides read the same memory."""
+
+    def __init__(self, torch, library):
+        self.torch, self.library = torch, library
+        self.kinds = {torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16", torch.bool: "bool"}
+
+    def view(self, tensor):
+        view = self.library.view(tensor.data_ptr(), self.kinds[tensor.dtype], list(tensor.shape), list(tensor.stride()))
+        view.tensor = tensor
+        return view
+
+    def random(self, *shape, kind=None):
+        return self.torch.randn(*shape).to(kind or self.torch.float32)
+
+
+class Case:
+    """Things that do the same work: contenders {name: call that returns its results, a list of tensors}. "heed" is one of them; results must agree with those
+    of `judge`. flops and bytes are those of one call, what the result needs."""
+
+    def __init__(self, contenders, flops=0, bytes=0, judge="torch", tolerance=2e-5, goal=None, check=None):
+        self.contenders, self.flops, self.bytes, self.judge, self.tolerance, self.goal = contenders, flops, bytes, judge, tolerance, goal
+        self.check = check  # instead of comparing with the judge: a function from heed's results to the difference
+
+
+# ---- attention -------------------------------------------------------------------------------------------------------------
+
+
+class Attention:
+    """One description of attention with its arrays, called through both libraries."""
+
+    def __init__(self, e, d, n, m=None, heads=4, kv_heads=None, batch=1, kind=None, causal=False, window=None, dropout=0.0):
+        torch, kv_heads, m = e.torch, kv_heads or heads, m or n
+        self.e, self.causal, self.dropout, self.grouped = e, causal, dropout, kv_heads != heads
+        self.q = e.arrays.random(batch, heads, n, d, kind=kind)
+        self.k, self.v = (e.arrays.random(batch, kv_heads, m, d, kind=kind) for _ in range(2))
+        self.dout = e.arrays.random(batch, heads, n, d, kind=kind)
+        self.out, self.dq, self.dk, self.dv = (torch.empty_like(t) for t in (self.q, self.q, self.k, self.v))
+        self.lse = torch.empty(batch, heads, n)
+        fields = {"causal": causal, "align": e.constants["HEED_ALIGN_END"]}
+        if window is not None:
+            fields.update(has_window_left=True, window_left=window)
+        if dropout:
+            fields.update(dropout=dropout, seed=e.SEED)
+        self.description = e.library.struct("heed_attention", **fields)
+        self.views = {name: e.arrays.view(getattr(self, name)) for name in ("q", "k", "v", "out", "lse", "dout", "dq", "dk", "dv")}
+        self.mask = None
+        if window is not None:
+            i = torch.arange(m)
+            self.mask = (i[:, None] >= i) & (i[:, None] - i <= window)
+        plan = e.library.struct("heed_plan")
+        e.library.call("heed_attention_explain_plan", self.description, *self.qkv(), plan)
+        self.pairs, self.d = plan.visible_pairs, d
+
+    def qkv(self):
+        return [self.views[name] for name in "qkv"]
+
+    def heed_forward(self, lse=False):
+        extras = self.e.library.struct("heed_attention_extras", lse=self.views["lse"]) if lse else None
+        self.e.library.call("heed_attention_forward", self.description, *self.qkv(), self.views["out"], extras)
+        return [self.out]
+
+    def heed_backward(self):
+        asked = self.e.library.struct("heed_attention_gradients", dq=self.views["dq"], dk=self.views["dk"], dv=self.views["dv"])
+        self.e.library.call("heed_attention_backward", self.description, *self.qkv(), self.views["out"], self.views["lse"], self.views["dout"], asked)
+        return [self.dq, self.dk, self.dv]
+
+    def torch_output(self):
+        causal = self.causal and self.mask is None
+        attend = self.e.torch.nn.functional.scaled_dot_product_attention
+        return attend(self.q, self.k, self.v, attn_mask=self.mask, is_causal=causal, dropout_p=self.dropout, enable_gqa=self.grouped)
+
+    def torch_forward(self):
+        with self.e.torch.no_grad():
+            return [self.torch_output()]
+
+    def torch_backward(self):
+        """A function that runs the backward pass alone."""
+        inputs = [t.requires_grad_(True) for t in (self.q, self.k, self.v)]
+        out = self.torch_output()
+        return lambda: list(self.e.torch.autograd.grad(out, inputs, self.dout, retain_graph=True))
+
+
+def forward(e, d, n, causal, goal):
+    a = Attention(e, d, e.size(n), causal=causal)
+    contenders = {"heed": a.heed_forward, "torch": a.torch_forward, **onnx_attention(e, a)}
+    return Case(contenders, flops=4 * d * a.pairs, goal=goal)
+
+
+def backward(e, d, n, causal, goal):
+    a = Attention(e, d, e.size(n), causal=causal)
+    a.heed_forward(lse=True)
+    return Case({"heed": a.heed_backward, "torch": a.torch_backward()}, flops=10 * d * a.pairs, goal=goal, tolerance=5e-5)
+
+
+def window(e, n, goal):
+    """PyTorch has no window, so it gets the mask that spells it out."""
+    a = Attention(e, 64, e.size(n), causal=True, window=511)
+    return Case({"heed": a.heed_forward, "torch": a.torch_forward}, flops=4 * 64 * a.pairs, goal=goal)
+
+
+def dropout(e, n, goal):
+    """The two draw different numbers; heed's are checked by drawing them again."""
+    a = Attention(e, 64, e.size(n), causal=True, dropout=0.1)
+    return Case({"heed": a.heed_forward, "torch": a.torch_forward}, flops=4 * 64 * a.pairs, goal=goal, check=lambda out: dropout_difference(e, a, out[0]))
+
+
+def philox(e, index, key):
+    """Philox4x32-10 (Salmon et al., 2011) of counters [..., 4] as 64-bit integers, key the 64-bit seed: words [..., 4]."""
+    low, words, keys = 0xFFFFFFFF, list(index.unbind(-1)), [key & 0xFFFFFFFF, key >> 32]
+    for _ in range(10):
+        high0, low0 = multiply_high_low(0xD2511F53, words[0])
+        high1, low1 = multiply_high_low(0xCD9E8D57, words[2])
+        words = [high1 ^ words[1] ^ keys[0], low1, high0 ^ words[3] ^ keys[1], low0]
+        keys = [(keys[0] + 0x9E3779B9) & low, (keys[1] + 0xBB67AE85) & low]
+    return e.torch.stack(words, -1)
+
+
+def multiply_high_low(a, b):
+    """The two 32-bit halves of a product of 32-bit numbers held in 64-bit signed ones, by halves so that nothing overflows."""
+    first, second = a * (b & 0xFFFF), a * (b >> 16)
+    total = (first >> 16) + second
+    return total >> 16, ((total & 0xFFFF) << 16) | (first & 0xFFFF)
+
+
+def dropout_difference(e, a, out):
+    """Some rows of the first head by the formula, in double precision."""
+    torch, m = e.torch, a.k.shape[2]
+    rows = torch.tensor([0, 1, 5, m // 3, m // 2, m - 2, m - 1])
+    counters = torch.zeros(len(rows), -(-m // 4), 4, dtype=torch.int64)
+    counters[..., 0], counters[..., 1] = torch.arange(counters.shape[1]), rows[:, None]
+    kept = philox(e, counters, e.SEED).flatten(1)[:, :m] >= int(a.dropout * 2**32)
+    scores = a.q[0, 0, rows].double() @ a.k[0, 0].double().T / math.sqrt(a.d)
+    weights = torch.softmax(scores.masked_fill(torch.arange(m) > rows[:, None], -math.inf), -1)
+    return difference([out[0, 0, rows]], [(weights * kept / (1 - a.dropout)) @ a.v[0, 0].double()])
+
+
+def decode(e, kind, m, goal):
+    a = Attention(e, 128, 1, m=e.size(m), heads=32, kv_heads=8, kind=getattr(e.torch, kind))
+    size = 4 if kind == "float32" else 2
+    return Case({"heed": a.heed_forward, "torch": a.torch_forward}, flops=4 * 128 * a.pairs, bytes=2 * 8 * 128 * a.k.shape[2] * size, goal=goal, tolerance=2e-5 if size == 4 else 2e-2)
+
+
+# ---- products --------------------------------------------------------------------------------------------------------------
+
+
+def gemm(e, rows, outputs, inputs, goal):
+    a, b = e.arrays.random(rows, inputs), e.arrays.random(outputs, inputs)
+    c = e.torch.empty(rows, outputs)
+    views = [e.arrays.view(t) for t in (a, b, c)]
+
+    def ours():
+        e.library.call("heed_matmul", *views)
+        return [c]
+
+    def theirs():
+        with e.torch.no_grad():
+            return [e.torch.nn.functional.linear(a, b)]
+
+    return Case({"heed": ours, "torch": theirs}, flops=2 * rows * outputs * inputs, goal=goal, tolerance=5e-5)
+
+
+# ---- ONNX Runtime ------------------------------------------------------------------------------------------------------------
+
+
+def onnx_attention(e, a):
+    """Its MultiHeadAttention on [B,n,H·d]: the same numbers in the layout it takes. {} without onnxruntime and onnx."""
+    if not e.onnxruntime:
+        return {}
+    from onnx import TensorProto, helper
+
+    batch, heads, n, d = a.q.shape
+    arrays = {name: t.transpose(1, 2).reshape(batch, n, heads * d).contiguous() for name, t in zip("qkv", (a.q, a.k, a.v))}
+    attributes = {"num_heads": heads, "unidirectional": int(a.causal)}
+    node = helper.make_node("MultiHeadAttention", list("qkv"), ["y"], domain="com.microsoft", **attributes)
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, list(t.shape)) for name, t in arrays.items()]
+    graph = helper.make_graph([node], "attention", infos, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    options = e.onnxruntime.SessionOptions()
+    options.intra_op_num_threads = e.threads
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    model = helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
+    session = e.onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    feed = {name: t.numpy() for name, t in arrays.items()}
+
+    def call():
+        return [e.torch.from_numpy(session.run(None, feed)[0]).view(batch, n, heads, d).transpose(1, 2)]
+
+    return {"onnxruntime": call}
+
+
+# ---- the list --------------------------------------------------------------------------------------------------------------
+
+
+def cases():
+    """{name: function of the environment}. The last numbers are what heed is to reach, in times the speed of PyTorch."""
+    lengths = (512, 1024, 2048, 4096)
+    goals = {
+        ("forward", 64, False): (1.3, 1.3, 1.3, 1.3),
+        ("forward", 64, True): (2.4, 1.75, 1.5, 1.35),
+        ("backward", 64, False): (1.12, 1.12, 1.12, 1.12),
+        ("backward", 64, True): (2.1, 1.55, 1.4, 1.25),
+        ("forward", 128, False): (1.0, 1.0, 1.0, 1.0),
+        ("forward", 128, True): (1.75, 1.2, 1.3, 1.2),
+        ("backward", 128, False): (None,) * 4,
+        ("backward", 128, True): (None,) * 4,
+    }
+    found = {}
+    for (direction, d, causal), numbers in goals.items():
+        for n, goal in zip(lengths, numbers):
+            name = f"{direction} d{d} {'causal' if causal else 'full'} n{n}"
+            found[name] = lambda e, make=globals()[direction], d=d, n=n, causal=causal, goal=goal: make(e, d, n, causal, goal)
+    found["window 512 n4096"] = lambda e: window(e, 4096, 6)
+    if "dropout" in dict(heed.Header().structs["heed_attention"]._fields_):
+        found["causal dropout n4096"] = lambda e: dropout(e, 4096, 10)
+    for rows, outputs, inputs in ((512, 2304, 768), (512, 768, 3072), (1024, 1024, 1024)):
+        found[f"gemm {rows}x{outputs}x{inputs}"] = lambda e, s=(rows, outputs, inputs): gemm(e, *s, None)
+    for kind, name in (("float32", "f32"), ("bfloat16", "bf16")):
+        found[f"decode 32/8 heads m32768 {name}"] = lambda e, kind=kind: decode(e, kind, 32768, None)
+    return found
+
+
+# ---- measuring -------------------------------------------------------------------------------------------------------------
+
+
+class Environment:
+    SEED = 0x123456789
+
+    def __init__(self, options):
+        os.environ.update(LIMITS.get(options.level, {}))
+        import torch
+
+        try:
+            import onnx  # noqa: F401
+            import onnxruntime
+
+            onnxruntime.set_default_logger_severity(3)
+        except ImportError:
+            onnxruntime = None
+        torch.manual_seed(1)
+        torch.set_num_threads(options.threads)
+        self.torch, self.onnxruntime, self.threads, self.quick = torch, onnxruntime, options.threads, options.quick
+        self.library = heed.Library(options.library, options.threads, options.level)
+        self.constants, self.arrays = self.library.constants, Arrays(torch, self.library)
+
+    def size(self, n):
+        return n // 8 if self.quick else n
+
+    def about(self, options):
+        return {
+            "processor": processor(),
+            "level": self.library.level(),
+            "threads": self.library.threads(),
+            "heed": self.library.library.heed_version().decode(),
+            "torch": self.torch.__version__,
+            "onnxruntime": self.onnxruntime.__version__ if self.onnxruntime else None,
+            "clock": options.clock,
+            "date": time.strftime("%Y-%m-%d"),
+        }
+
+
+def processor():
+    with open("/proc/cpuinfo", encoding="utf-8") as stream:
+        names = [line.split(":", 1)[1].strip() for line in stream if line.startswith("model name")]
+    return names[0] if names else "unknown"
+
+
+def difference(found, expected):
+    """The largest difference relative to the largest magnitude; infinite where a number is missing."""
+    worst = 0.0
+    for x, y in zip(found, expected, strict=True):
+        x, y = x.detach().double(), y.detach().double()
+        relative = ((x - y).abs().max() / y.abs().max()).item()
+        worst = max(worst, relative if math.isfinite(relative) else math.inf)
+    return worst
+
+
+def timed(call, repeats, clock):
+    begin = clock()
+    for _ in range(repeats):
+        call()
+    return (clock() - begin) / repeats
+
+
+def take_turns(case, rounds, seconds, clock):
+    """{name: [seconds a call, one a round]}. Every other round runs backwards, so that nobody always follows the same one."""
+    repeats, names = {}, list(case.contenders)
+    for name, call in case.contenders.items():
+        call()
+        repeats[name] = max(1, math.ceil(seconds / timed(call, 1, time.perf_counter)))
+    times = {name: [] for name in names}
+    for i in range(rounds):
+        for name in names if i % 2 == 0 else reversed(names):
+            times[name].append(timed(case.contenders[name], repeats[name], clock))
+    return times
+
+
+def quartiles(values):
+    return statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
+
+
+def measure(e, case, options):
+    results = {name: [t.clone() for t in call()] for name, call in case.contenders.items()}
+    differences = {}
+    for name in results:
+        if name == "heed" and case.check:
+            differences[name] = case.check(results[name])
+        elif name != case.judge and not case.check:
+            differences[name] = difference(results[name], results[case.judge])
+    before = e.library.machine(options.seconds, reads=case.bytes > 0)
+    times = take_turns(case, options.rounds, options.seconds, time.process_time if options.clock == "cpu" else time.perf_counter)
+    after = e.library.machine(options.seconds, reads=case.bytes > 0)
+    peak, read = ((b + a) / 2 for b, a in zip(before, after))
+    row = {"goal": None if options.quick else case.goal, "peak_gflops": [before[0] / 1e9, after[0] / 1e9], "read_gbs": [before[1] / 1e9, after[1] / 1e9] if case.bytes else None, "contenders": {}}
+    for name, seconds in times.items():
+        low, median, high = quartiles(seconds)
+        entry = {"median_s": median, "q1_s": low, "q3_s": high, "difference": differences.get(name), "agrees": differences.get(name, 0) <= case.tolerance}
+        entry["of_peak"] = case.flops / median / peak
+        entry["of_bandwidth"] = case.bytes / median / read if case.bytes else None
+        if name != "heed":
+            ratios = [theirs / ours for theirs, ours in zip(seconds, times["heed"])]
+            entry["ratio_q1"], entry["ratio"], entry["ratio_q3"] = quartiles(ratios)
+        row["contenders"][name] = entry
+    return row
+
+
+def print_row(name, row):
+    ours = row["contenders"]["heed"]
+    share = "of_bandwidth" if row["read_gbs"] else "of_peak"
+    for other, entry in row["contenders"].items():
+        if other == "heed":
+            continue
+        goal = row["goal"] if other == "torch" else None
+        mark = "" if goal is None else f"  {'reaches' if entry['ratio'] >= goal else 'SHORT OF'} {goal:g}"
+        wrong = "" if ours["agrees"] and entry["agrees"] else f"  RESULTS DIFFER by {max(ours['difference'] or 0, entry['difference'] or 0):.1e}"
+        quarters = f"{entry['ratio_q1']:.2f}–{entry['ratio_q3']:.2f}"
+        print(f"{name:32s} {ours['median_s'] * 1e3:9.3f} {other:>12s} {entry['median_s'] * 1e3:9.3f}  {entry['ratio']:6.2f} {quarters:>11s}   {ours[share]:.2f} {entry[share]:.2f}{mark}{wrong}", flush=True)
+
+
+def main():
+    options = arguments()
+    chosen = {name: make for name, make in cases().items() if re.search(options.cases, name)}
+    if options.list or not chosen:
+        print("\n".join(chosen) if chosen else f"no case matches {options.cases}")
+        return 0 if chosen else 2
+    e = Environment(options)
+    report, table = {"about": e.about(options), "cases": {}}, options.json != "-"
+    if table:
+        print(" · ".join(f"{key} {value}" for key, value in report["about"].items()))
+        print(f"{'case':32s} {'heed ms':>9s} {'other':>12s} {'ms':>9s}  {'ratio':>6s} {'quartiles':>11s}   of peak or bandwidth")
+    for name, make in chosen.items():
+        report["cases"][name] = row = measure(e, make(e), options)
+        if table:
+            print_row(name, row)
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") if table else os.fdopen(1, "w") as stream:
+            json.dump(report, stream, indent=1)
+            stream.write("\n")
+    return 0 if all(entry["agrees"] for row in report["cases"].values() for entry in row["contenders"].values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
