@@ -1,6 +1,4 @@
-/* attend.c: `heed attend`: exact attention on arrays from files. The fused kernel never stores the matrix of weights; --weights asks for it by name.
- *
- * Weights in double precision (--reference) come from the oracle itself: attention returns the weights where the values are the identity matrix. */
+/* attend.c: `heed attend`: exact attention on arrays from files. The fused kernel never stores the matrix of weights; --weights asks for it by name. */
 #include "arrays.h"
 
 #include <math.h>
@@ -20,7 +18,7 @@ typedef struct values {
 typedef struct job {
   heed_context *context;
   heed_attention attention;
-  array q, k, v, bias, mask, key_lengths, out, lse, weights, identity, dout, dq, dk, dv;
+  array q, k, v, bias, mask, key_lengths, out, lse, weights, dout, dq, dk, dv;
   int64_t *lengths;
   bool reference;
   heed_type stored; /* of out and the gradients */
@@ -44,7 +42,7 @@ enum { GRADIENT_COUNT = sizeof gradients / sizeof gradients[0] };
 static array *array_at(job *j, size_t offset) { return (array *)((char *)j + offset); }
 
 static void job_free(job *j) {
-  array *all[] = {&j->q, &j->k, &j->v, &j->bias, &j->mask, &j->key_lengths, &j->out, &j->lse, &j->weights, &j->identity, &j->dout};
+  array *all[] = {&j->q, &j->k, &j->v, &j->bias, &j->mask, &j->key_lengths, &j->out, &j->lse, &j->weights, &j->dout};
   for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) array_free(all[i]);
   for (int i = 0; i < GRADIENT_COUNT; i++) array_free(array_at(j, gradients[i].gradient));
   free(j->lengths);
@@ -175,30 +173,9 @@ done:
 
 /* ---- computing ----------------------------------------------------------------------------------------------------------- */
 
-/* In double precision: values that are the identity matrix [m,m], the same one for every head and batch entry (stride 0). */
-static int reference_weights(job *j) {
-  const heed_view *k = &j->k.view;
-  int64_t keys = k->dim[k->ndim - 2], dim[2] = {keys, keys};
-  int code = array_new("the identity", HEED_F64, 2, dim, &j->identity);
-  if (code != EXIT_OK) return code;
-  for (int64_t i = 0; i < keys; i++) ((double *)j->identity.view.data)[i * keys + i] = 1;
-  heed_view identity = *k;
-  identity.data = j->identity.view.data;
-  identity.type = HEED_F64;
-  for (int axis = 0; axis < k->ndim; axis++) identity.stride[axis] = 0;
-  identity.dim[k->ndim - 1] = keys;
-  identity.stride[k->ndim - 2] = keys;
-  identity.stride[k->ndim - 1] = 1;
-  return check(j->context, heed_attention_reference(j->context, &j->attention, &j->q.view, k, &identity, &j->weights.view, NULL));
-}
-
-/* In single precision, from the library's own function, which takes all heads as [B,H,n,m]. */
-static int fused_weights(job *j) {
-  heed_view weights = j->weights.view;
-  int64_t dim[4] = {1, 1, 1, 1};
-  memcpy(dim + 4 - weights.ndim, weights.dim, (size_t)weights.ndim * sizeof dim[0]);
-  weights = heed_view_of(weights.data, weights.type, 4, dim);
-  return check(j->context, heed_attention_weights(j->context, &j->attention, &j->q.view, &j->k.view, dim[1], NULL, dim[2], NULL, &weights));
+static int compute_weights(job *j) {
+  return check(j->context, (j->reference ? heed_attention_weights_reference : heed_attention_weights)(j->context, &j->attention, &j->q.view,
+                                                                                                      &j->k.view, NULL, &j->weights.view));
 }
 
 static int compute_gradients(job *j) {

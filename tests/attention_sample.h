@@ -201,12 +201,15 @@ static inline heed_view weights_view(const sample *s, float *data) {
   return heed_view_of(data, HEED_F32, 4, (int64_t[]){s->batch, s->heads, s->n, s->m});
 }
 
-static inline float *run_weights(heed_context *context, const sample *s) {
+static inline float *run_tap(heed_context *context, const sample *s, heed_tap tap) {
+  const heed_attention_rows asked = {.size = sizeof asked, .tap = tap};
   float *data = floats(s->batch * s->heads * s->n * s->m);
   heed_view view = weights_view(s, data);
-  ok(context, heed_attention_weights(context, &s->a, &s->vq, &s->vk, s->heads, NULL, s->n, NULL, &view));
+  ok(context, heed_attention_weights(context, &s->a, &s->vq, &s->vk, &asked, &view));
   return data;
 }
+
+static inline float *run_weights(heed_context *context, const sample *s) { return run_tap(context, s, HEED_TAP_WEIGHTS); }
 
 /* Calls body with many samples of at most `most` queries and keys. */
 static inline void each(int64_t most, int kinds, void (*body)(sample *s, random_source *r)) {

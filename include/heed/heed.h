@@ -207,12 +207,32 @@ HEED_API heed_status heed_attention_backward_reference(heed_context *context, co
                                                        const heed_view *k, const heed_view *v, const heed_view *dout,
                                                        const heed_attention_gradients *gradients);
 
-/* Exact rows of the matrix that forward never stores: weights [B, n_heads, n_rows, m] (f32, row-major or strided) for the given heads and query
- * rows of every batch entry, in the order given. heads NULL: all H of them; rows NULL: all n (the counts must then be H and n). Masked keys get exactly 0; each row uses its own
- * maximum and sum, so it sums to 1, or is all 0 where nothing is visible. Errors as heed_attention_forward. */
+/* Where a row of the matrix is looked at on its way from q·k to the weights. */
+typedef enum heed_tap {
+  HEED_TAP_WEIGHTS, /* after the softmax: hidden keys get exactly 0, a row sums to 1 or, where it sees nothing, is all 0 */
+  HEED_TAP_SCORES,  /* scale · (q·k) of every pair: who may see whom is not asked, so these two read hidden keys too */
+  HEED_TAP_CAPPED,  /* after the softcap, of every pair */
+  HEED_TAP_BIASED   /* what the softmax sees: after the bias, hidden keys −inf */
+} heed_tap;
+
+/* Which rows of the matrix, in which order. Zero: the weights of all of them. */
+typedef struct heed_attention_rows {
+  size_t size; /* sizeof (heed_attention_rows) */
+  heed_tap tap;
+  int64_t n_heads;      /* as many as `heads` names; without it 0 or H */
+  int64_t n_rows;       /* as many as `rows` names; without it 0 or n */
+  const int64_t *heads; /* [n_heads] query heads, or NULL: all H */
+  const int64_t *rows;  /* [n_rows] query rows of every batch entry and head, or NULL: all n */
+} heed_attention_rows;
+
+/* Exact rows of the matrix that forward never stores: weights [B, heads asked for, rows asked for, m] f32, any strides. Each row uses its own maximum and sum.
+ * asked may be NULL (the weights of every row). Errors as heed_attention_forward. */
 HEED_API heed_status heed_attention_weights(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
-                                            int64_t n_heads, const int64_t *heads, int64_t n_rows, const int64_t *rows,
-                                            const heed_view *weights);
+                                            const heed_attention_rows *asked, const heed_view *weights);
+
+/* The same by the naive formula in double precision: the oracle. Everything may be f64. */
+HEED_API heed_status heed_attention_weights_reference(heed_context *context, const heed_attention *a, const heed_view *q,
+                                                      const heed_view *k, const heed_attention_rows *asked, const heed_view *weights);
 
 /* What forward would do, in counts that do not depend on the machine's speed. q, k, v as for forward; their numbers are not read. Errors as heed_attention_forward. */
 typedef struct heed_plan {

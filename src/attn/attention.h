@@ -15,8 +15,11 @@ heed_status hd_decode_run(const hd_problem *problem, const hd_grid *q, const hd_
                           const hd_grid *lse);
 
 /* As heed_attention_weights. */
-heed_status hd_attention_rows(heed_context *context, const heed_attention *a, const heed_view *q, const hd_source *k, int64_t n_heads,
-                              const int64_t *heads, int64_t n_rows, const int64_t *rows, const heed_view *weights);
+heed_status hd_attention_rows(heed_context *context, const heed_attention *a, const heed_view *q, const hd_source *k,
+                              const heed_attention_rows *asked, const heed_view *weights);
+
+/* The caller's request as the current struct with its counts filled in; E_ARGUMENT where it names what the problem does not have. */
+heed_status hd_rows_read(const hd_problem *problem, const heed_attention_rows *asked, heed_attention_rows *out);
 
 /* Reads q as a grid and finds the shapes of the call; E_SHAPE where batch, keys or widths disagree. v may be NULL (weights only). The shapes borrow from q. */
 heed_status hd_attention_shapes(heed_context *context, const heed_view *q_view, const hd_source *k, const hd_source *v, hd_grid *q,

@@ -26,12 +26,15 @@ static bool sees(const hd_problem *problem, int64_t batch, int64_t head, int64_t
   return true;
 }
 
-static double score(const struct rows *rows, int64_t batch, int64_t head, int64_t query, int64_t key) {
+/* The score as far as the tap says, which is not the weights. */
+static double score(const struct rows *rows, int64_t batch, int64_t head, int64_t query, int64_t key, heed_tap tap) {
   const hd_problem *problem = rows->problem;
   double s = 0;
   for (int64_t i = 0; i < problem->d; i++) s += at(&rows->q, batch, head, query, i) * at(&rows->k, batch, head / problem->group, key, i);
   s *= problem->scale;
+  if (tap == HEED_TAP_SCORES) return s;
   if (problem->a.softcap > 0) s = problem->a.softcap * tanh(s / problem->a.softcap);
+  if (tap == HEED_TAP_CAPPED) return s;
   if (problem->a.bias) s += at(&problem->bias, batch, head, query, key);
   return s;
 }
@@ -44,7 +47,7 @@ static double row_weights(const struct rows *rows, int64_t batch, int64_t head, 
   for (int64_t key = 0; key < problem->keys; key++) {
     if (!sees(problem, batch, head, query, key)) continue;
     any = true;
-    scores[key] = score(rows, batch, head, query, key);
+    scores[key] = score(rows, batch, head, query, key, HEED_TAP_BIASED);
     if (scores[key] > maximum) maximum = scores[key];
   }
   for (int64_t key = 0; key < problem->keys; key++)
@@ -75,17 +78,18 @@ static heed_status check_number(heed_context *context, const hd_grid *grid, cons
   return grid->type == HEED_F64 ? HEED_OK : hd_storable(context, grid, name);
 }
 
+/* v may be NULL (weights only). */
 static heed_status read_inputs(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k, const heed_view *v,
                                struct rows *rows, hd_problem *problem) {
   hd_shapes shapes;
   HD_TRY(hd_grid_make(context, k, "k", &rows->k));
-  HD_TRY(hd_grid_make(context, v, "v", &rows->v));
+  if (v) HD_TRY(hd_grid_make(context, v, "v", &rows->v));
   const hd_source keys = {.batch = rows->k.batch, .heads = rows->k.heads, .keys = rows->k.rows, .columns = rows->k.columns};
   const hd_source values = {.batch = rows->v.batch, .heads = rows->v.heads, .keys = rows->v.rows, .columns = rows->v.columns};
-  HD_TRY(hd_attention_shapes(context, q, &keys, &values, &rows->q, &shapes));
+  HD_TRY(hd_attention_shapes(context, q, &keys, v ? &values : NULL, &rows->q, &shapes));
   HD_TRY(check_number(context, &rows->q, "q"));
   HD_TRY(check_number(context, &rows->k, "k"));
-  HD_TRY(check_number(context, &rows->v, "v"));
+  if (v) HD_TRY(check_number(context, &rows->v, "v"));
   return hd_problem_make(context, a, &shapes, problem);
 }
 
@@ -113,6 +117,50 @@ heed_status heed_attention_reference(heed_context *context, const heed_attention
   HD_TRY(hd_allocate(context, "attention scores", room, sizeof *rows.scores, &rows.scores));
   hd_parallel(context, count, run_row, &rows);
   hd_release(context, rows.scores, room, sizeof *rows.scores);
+  return HEED_OK;
+}
+
+/* ---- rows of the matrix --------------------------------------------------------------------------------------------------------------- */
+
+struct tap {
+  struct rows rows;
+  heed_attention_rows asked;
+  hd_grid out;
+};
+
+static void run_tap(void *argument, int64_t i, int worker) {
+  const struct tap *tap = argument;
+  const struct rows *rows = &tap->rows;
+  const hd_problem *problem = rows->problem;
+  const heed_attention_rows *asked = &tap->asked;
+  int64_t row = i % asked->n_rows, slot = i / asked->n_rows % asked->n_heads, batch = i / asked->n_rows / asked->n_heads;
+  int64_t head = asked->heads ? asked->heads[slot] : slot, query = asked->rows ? asked->rows[row] : row;
+  double *values = rows->scores + worker * problem->keys;
+  if (asked->tap == HEED_TAP_WEIGHTS) row_weights(rows, batch, head, query, values);
+  for (int64_t key = 0; key < problem->keys; key++) {
+    if (asked->tap == HEED_TAP_BIASED && !sees(problem, batch, head, query, key)) values[key] = -INFINITY;
+    else if (asked->tap != HEED_TAP_WEIGHTS) values[key] = score(rows, batch, head, query, key, asked->tap);
+    hd_element_store(element(&tap->out, batch, slot, row, key), tap->out.type, values[key]);
+  }
+}
+
+heed_status heed_attention_weights_reference(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
+                                             const heed_attention_rows *asked, const heed_view *weights) {
+  if (!context) return HEED_E_ARGUMENT;
+  hd_problem problem;
+  struct tap tap = {.rows.problem = &problem};
+  HD_TRY(read_inputs(context, a, q, k, NULL, &tap.rows, &problem));
+  HD_TRY(hd_rows_read(&problem, asked, &tap.asked));
+  HD_TRY(hd_grid_make(context, weights, "weights", &tap.out));
+  HD_TRY(hd_grid_expect(context, &tap.out, weights, "weights", &tap.rows.q, tap.asked.n_heads, tap.asked.n_rows, problem.keys));
+  HD_TRY(check_number(context, &tap.out, "weights"));
+  const hd_named_view inputs[] = {{q, "q"}, {k, "k"}, {problem.a.attend, "attend"}, {problem.a.bias, "bias"}};
+  HD_TRY(hd_outputs_apart(context, &(hd_named_view){weights, "weights"}, inputs, HD_COUNT(inputs)));
+  int64_t count = problem.batch * tap.asked.n_heads * tap.asked.n_rows, room;
+  HD_REQUIRE(hd_mul(hd_workers(context, count), problem.keys, &room), context, HEED_E_OVERFLOW, "too many keys");
+  HD_TRY(hd_allocate(context, "attention scores", room, sizeof *tap.rows.scores, &tap.rows.scores));
+  hd_parallel(context, count, run_tap, &tap);
+  hd_release(context, tap.rows.scores, room, sizeof *tap.rows.scores);
   return HEED_OK;
 }
 
@@ -145,8 +193,7 @@ static void add_row(const struct rows *rows, const hd_grid *dout, int64_t i, dou
     if (!sees(problem, batch, head, query, key)) continue;
     double ds = weights[key] * (derivative[key] - delta) * problem->scale;
     if (problem->a.softcap > 0) {
-      double bias = problem->a.bias ? at(&problem->bias, batch, head, query, key) : 0;
-      double t = (score(rows, batch, head, query, key) - bias) / problem->a.softcap;
+      double t = score(rows, batch, head, query, key, HEED_TAP_CAPPED) / problem->a.softcap;
       ds *= 1 - t * t;
     }
     for (int64_t c = 0; c < problem->d; c++) {

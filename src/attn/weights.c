@@ -1,5 +1,5 @@
-/* weights.c: exact rows of the matrix of weights, for whoever wants to look. Scores go straight into the caller's rows, then each row is normalised by its own maximum and sum;
- * nothing larger than a tile is held besides. */
+/* weights.c: exact rows of the matrix of weights, or of the scores they come from, for whoever wants to look. Scores go straight into the caller's rows; for weights each row is
+ * then normalised by its own maximum and sum. Nothing larger than a tile is held besides. */
 #include "attention.h"
 #include "pattern.h"
 
@@ -9,9 +9,10 @@ struct job {
   const hd_problem *problem;
   hd_grid q, weights;
   const hd_source *k;
-  int64_t n_heads, n_rows, groups; /* groups of block_lanes rows */
-  const int64_t *heads, *rows;
-  float *scratch; /* [workers][scratch_floats] */
+  heed_attention_rows asked;
+  float factor, softcap; /* of the scores, in the tap's units: log2 e for weights, natural ones for the rest */
+  int64_t groups;        /* of block_lanes rows */
+  float *scratch;        /* [workers][scratch_floats] */
   int64_t scratch_floats;
 };
 
@@ -46,7 +47,15 @@ static hd_cover lanes_visible(const hd_problem *problem, const hd_lanes *lanes, 
   return !any ? HD_EMPTY : all ? HD_FULL : HD_PARTIAL;
 }
 
-/* Scores of all keys into rows, −inf where hidden; returns which lanes saw any. */
+static bool asks_visibility(const struct job *job) { return job->asked.tap == HEED_TAP_WEIGHTS || job->asked.tap == HEED_TAP_BIASED; }
+
+static void hide(const uint64_t *visible, int keys, int lanes, float *const *rows) {
+  for (int key = 0; key < keys; key++)
+    for (int lane = 0; lane < lanes; lane++)
+      if (!(visible[key] >> lane & 1)) rows[lane][key] = -INFINITY;
+}
+
+/* Scores of all keys into rows, −inf where the tap asks who sees whom and they are hidden; returns which lanes saw any. */
 static uint64_t score_rows(const struct job *job, const hd_lanes *lanes, float *scratch, float *const *rows) {
   const hd_problem *problem = job->problem;
   const hd_kernels *kernels = problem->kernels;
@@ -61,30 +70,30 @@ static uint64_t score_rows(const struct job *job, const hd_lanes *lanes, float *
 
   hd_attn_block block = {.d = problem->d, .lanes = width, .used = used, .q = queries};
   hd_lane_rows(kernels, &job->q, lanes, 0, problem->d, copies, sources);
-  kernels->to_lanes(sources, lanes->count, problem->d, (float)(problem->scale * HD_LOG2E), queries, width);
+  kernels->to_lanes(sources, lanes->count, problem->d, job->factor, queries, width);
   for (int64_t k0 = 0; k0 < problem->keys; k0 += HD_KEY_TILE) {
     int64_t k1 = HD_MIN(k0 + HD_KEY_TILE, problem->keys);
-    hd_cover cover = lanes_visible(problem, lanes, k0, k1, visible);
-    hd_attn_tile tile = {.keys = (int)(k1 - k0),
-                         .visible = cover == HD_FULL ? NULL : visible,
-                         .softcap = problem->softcap_log2,
-                         .scores = scores,
-                         .stride = width};
+    hd_cover cover = asks_visibility(job) ? lanes_visible(problem, lanes, k0, k1, visible) : HD_FULL;
+    hd_attn_tile tile = {.keys = (int)(k1 - k0), .softcap = job->softcap, .scores = scores, .stride = width};
     for (int lane = 0; lane < lanes->count; lane++) targets[lane] = rows[lane] + k0;
     if (cover == HD_EMPTY) {
-      for (int lane = 0; lane < lanes->count; lane++)
-        for (int key = 0; key < tile.keys; key++) targets[lane][key] = -INFINITY;
+      hide((const uint64_t[HD_KEY_TILE]){0}, tile.keys, lanes->count, targets);
       continue;
     }
-    if (problem->a.bias) {
+    if (problem->a.bias && asks_visibility(job)) {
       hd_lane_rows(kernels, &problem->bias, lanes, k0, k1 - k0, copies, sources);
       kernels->to_lanes(sources, lanes->count, k1 - k0, 1.0f, bias, width);
-      tile.bias = bias;
+    }
+    if (job->asked.tap == HEED_TAP_WEIGHTS) {
+      tile.visible = cover == HD_FULL ? NULL : visible;
+      tile.bias = problem->a.bias ? bias : NULL;
       tile.bias_stride = width;
     }
     tile.k = job->k->rows(job->k, lanes->batch, lanes->head[0] / problem->group, k0, tile.keys, keys, &tile.k_stride);
     kernels->attn_scores(&block, &tile);
+    if (problem->a.bias && job->asked.tap == HEED_TAP_BIASED) kernels->row_add(scores, bias, (k1 - k0) * width);
     kernels->from_lanes(scores, width, lanes->count, k1 - k0, targets);
+    if (cover == HD_PARTIAL && job->asked.tap == HEED_TAP_BIASED) hide(visible, tile.keys, lanes->count, targets);
     if (cover == HD_FULL) seen = used;
     for (int key = 0; cover == HD_PARTIAL && key < tile.keys; key++) seen |= visible[key];
   }
@@ -109,34 +118,53 @@ static void normalise(const struct job *job, const hd_lanes *lanes, int lane, bo
 static void run_item(void *argument, int64_t i, int worker) {
   const struct job *job = argument;
   const hd_problem *problem = job->problem;
-  int64_t group = i % job->groups, head = i / job->groups % job->n_heads;
+  int64_t group = i % job->groups, head = i / job->groups % job->asked.n_heads;
   int64_t first = group * problem->kernels->block_lanes;
-  hd_lanes lanes = {.batch = i / job->groups / job->n_heads, .count = (int)HD_MIN(problem->kernels->block_lanes, job->n_rows - first)};
+  hd_lanes lanes = {.batch = i / job->groups / job->asked.n_heads,
+                    .count = (int)HD_MIN(problem->kernels->block_lanes, job->asked.n_rows - first)};
   float *scratch = job->scratch + worker * job->scratch_floats, *rows[HD_MAX_LANES];
   bool direct = job->weights.column_stride == 1; // otherwise rows are made at the end of the scratch and copied
   float *copies = direct ? NULL : scratch + job->scratch_floats - problem->kernels->block_lanes * problem->keys;
   for (int lane = 0; lane < lanes.count; lane++) {
-    lanes.head[lane] = job->heads ? job->heads[head] : head;
-    lanes.row[lane] = job->rows ? job->rows[first + lane] : first + lane;
+    lanes.head[lane] = job->asked.heads ? job->asked.heads[head] : head;
+    lanes.row[lane] = job->asked.rows ? job->asked.rows[first + lane] : first + lane;
     rows[lane] = direct ? (float *)hd_grid_row(&job->weights, lanes.batch, head, first + lane) : copies + lane * problem->keys;
   }
   uint64_t seen = score_rows(job, &lanes, scratch, rows);
   for (int lane = 0; lane < lanes.count; lane++) {
-    normalise(job, &lanes, lane, seen >> lane & 1, rows[lane]);
+    if (job->asked.tap == HEED_TAP_WEIGHTS) normalise(job, &lanes, lane, seen >> lane & 1, rows[lane]);
     if (!direct)
       hd_from_floats(rows[lane], problem->keys, hd_grid_row(&job->weights, lanes.batch, head, first + lane), HEED_F32,
                      job->weights.column_stride);
   }
 }
 
-static heed_status check_indices(heed_context *context, const char *what, const int64_t *index, int64_t count, int64_t limit) {
-  HD_REQUIRE(count >= 0, context, HEED_E_ARGUMENT, "%lld %s asked for", (long long)count, what);
-  HD_REQUIRE(index || count == limit, context, HEED_E_ARGUMENT, "%lld %s asked for without naming them, there are %lld", (long long)count,
-             what, (long long)limit);
-  for (int64_t i = 0; index && i < count; i++)
+static heed_status check_indices(heed_context *context, const char *what, const int64_t *index, int64_t *count, int64_t limit) {
+  HD_REQUIRE(*count >= 0, context, HEED_E_ARGUMENT, "%lld %s asked for", (long long)*count, what);
+  HD_REQUIRE(index || *count == 0 || *count == limit, context, HEED_E_ARGUMENT, "%lld %s asked for without naming them, there are %lld",
+             (long long)*count, what, (long long)limit);
+  if (!index) *count = limit;
+  for (int64_t i = 0; index && i < *count; i++)
     HD_REQUIRE(index[i] >= 0 && index[i] < limit, context, HEED_E_ARGUMENT, "%s %lld asked for, there are %lld", what, (long long)index[i],
                (long long)limit);
   return HEED_OK;
+}
+
+heed_status hd_rows_read(const hd_problem *problem, const heed_attention_rows *asked, heed_attention_rows *out) {
+  heed_context *context = problem->context;
+  *out = (heed_attention_rows){.size = sizeof *out};
+  HD_TRY(hd_options_read(context, "heed_attention_rows", asked, out, sizeof *out));
+  HD_REQUIRE(out->tap >= HEED_TAP_WEIGHTS && out->tap <= HEED_TAP_BIASED, context, HEED_E_ARGUMENT, "tap: unknown value %d", (int)out->tap);
+  HD_TRY(check_indices(context, "heads", out->heads, &out->n_heads, problem->heads));
+  return check_indices(context, "rows", out->rows, &out->n_rows, problem->queries);
+}
+
+/* What scores are multiplied by and capped at before the kernel's own units come in. */
+static void choose_units(struct job *job) {
+  const hd_problem *problem = job->problem;
+  bool weights = job->asked.tap == HEED_TAP_WEIGHTS, capped = problem->softcap_log2 > 0 && job->asked.tap != HEED_TAP_SCORES;
+  job->factor = (float)(problem->scale * (weights ? HD_LOG2E : 1));
+  job->softcap = !capped ? 0 : weights ? problem->softcap_log2 : (float)problem->a.softcap;
 }
 
 /* Floats a worker needs; false where that overflows. */
@@ -151,23 +179,23 @@ static bool scratch_size(const struct job *job, int64_t *floats) {
   return hd_add(*floats, copies, floats);
 }
 
-heed_status hd_attention_rows(heed_context *context, const heed_attention *a, const heed_view *q, const hd_source *k, int64_t n_heads,
-                              const int64_t *heads, int64_t n_rows, const int64_t *rows, const heed_view *weights) {
+heed_status hd_attention_rows(heed_context *context, const heed_attention *a, const heed_view *q, const hd_source *k,
+                              const heed_attention_rows *asked, const heed_view *weights) {
   hd_problem problem;
   hd_shapes shapes;
-  struct job job = {.problem = &problem, .k = k, .n_heads = n_heads, .n_rows = n_rows, .heads = heads, .rows = rows};
+  struct job job = {.problem = &problem, .k = k};
   HD_TRY(hd_attention_shapes(context, q, k, NULL, &job.q, &shapes));
   HD_TRY(hd_problem_make(context, a, &shapes, &problem));
   HD_TRY(hd_storable(context, &job.q, "q"));
-  HD_TRY(check_indices(context, "heads", heads, n_heads, problem.heads));
-  HD_TRY(check_indices(context, "rows", rows, n_rows, problem.queries));
+  HD_TRY(hd_rows_read(&problem, asked, &job.asked));
+  choose_units(&job);
   HD_TRY(hd_grid_make(context, weights, "weights", &job.weights));
-  HD_TRY(hd_grid_expect(context, &job.weights, weights, "weights", &job.q, n_heads, n_rows, problem.keys));
+  HD_TRY(hd_grid_expect(context, &job.weights, weights, "weights", &job.q, job.asked.n_heads, job.asked.n_rows, problem.keys));
   HD_REQUIRE(job.weights.type == HEED_F32, context, HEED_E_TYPE, "weights is %s, allowed f32", heed_type_name(job.weights.type));
-  if (problem.batch == 0 || n_heads == 0 || n_rows == 0 || problem.keys == 0) return HEED_OK;
+  if (problem.batch == 0 || job.asked.n_heads == 0 || job.asked.n_rows == 0 || problem.keys == 0) return HEED_OK;
 
-  job.groups = hd_ceil_div(n_rows, problem.kernels->block_lanes);
-  int64_t items = problem.batch * n_heads * job.groups, room;
+  job.groups = hd_ceil_div(job.asked.n_rows, problem.kernels->block_lanes);
+  int64_t items = problem.batch * job.asked.n_heads * job.groups, room;
   HD_REQUIRE(scratch_size(&job, &job.scratch_floats) && hd_mul(job.scratch_floats, hd_workers(context, items), &room), context,
              HEED_E_OVERFLOW, "head width %lld is too large", (long long)problem.d);
   HD_TRY(hd_allocate(context, "attention weights", room, sizeof *job.scratch, &job.scratch));
@@ -176,8 +204,8 @@ heed_status hd_attention_rows(heed_context *context, const heed_attention *a, co
   return HEED_OK;
 }
 
-heed_status heed_attention_weights(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k, int64_t n_heads,
-                                   const int64_t *heads, int64_t n_rows, const int64_t *rows, const heed_view *weights) {
+heed_status heed_attention_weights(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
+                                   const heed_attention_rows *asked, const heed_view *weights) {
   if (!context) return HEED_E_ARGUMENT;
   heed_attention description;
   hd_source keys;
@@ -189,5 +217,5 @@ heed_status heed_attention_weights(heed_context *context, const heed_attention *
   if (description.bias) HD_TRY(hd_view_check(context, description.bias, "bias"));
   const hd_named_view inputs[] = {{q, "q"}, {k, "k"}, {description.attend, "attend"}, {description.bias, "bias"}};
   HD_TRY(hd_outputs_apart(context, &(hd_named_view){weights, "weights"}, inputs, HD_COUNT(inputs)));
-  return hd_attention_rows(context, &description, q, &keys, n_heads, heads, n_rows, rows, weights);
+  return hd_attention_rows(context, &description, q, &keys, asked, weights);
 }

@@ -49,7 +49,8 @@ static heed_status compute_weights(recording *in) {
   HD_TRY(hd_allocate(context, "the weights under watch", in->weights, sizeof(float), &record->weights));
   heed_view view = heed_view_of(record->weights, HEED_F32, 3, (int64_t[]){heads, record->queries, record->keys});
   if (heads == 0) return HEED_OK;
-  return hd_attention_rows(context, in->mixing->attention, &in->mixing->q, in->mixing->k, heads, in->heads, record->queries, NULL, &view);
+  const heed_attention_rows asked = {.size = sizeof asked, .n_heads = heads, .heads = in->heads};
+  return hd_attention_rows(context, in->mixing->attention, &in->mixing->q, in->mixing->k, &asked, &view);
 }
 
 /* Queries as they are, keys and values out of the cache. */

@@ -123,7 +123,7 @@ static void compare_with(const heed_options *options, sample *s, const char *wha
   assert_same_bytes(lse, s->lse, s->batch * s->heads * s->n * 4, what, seed);
   float *again = floats(s->batch * s->heads * s->n * s->m);
   heed_view view = weights_view(s, again);
-  ok(other, heed_attention_weights(other, &s->a, &s->vq, &s->vk, s->heads, NULL, s->n, NULL, &view));
+  ok(other, heed_attention_weights(other, &s->a, &s->vq, &s->vk, NULL, &view));
   assert_same_bytes(weights, again, s->batch * s->heads * s->n * s->m * 4, what, seed);
   heed_context_free(other);
   free(out);

@@ -139,7 +139,7 @@ static void outputs_that_share_elements(void **state) {
   float weights[2 * 4 * 5 * 6];
   heed_view w = heed_view_of(weights, HEED_F32, 4, (int64_t[]){2, 4, 5, 6});
   w.stride[1] = 0;
-  assert_int_equal(heed_attention_weights(context, &c.a, &c.q, &c.k, 4, NULL, 5, NULL, &w), HEED_E_LAYOUT);
+  assert_int_equal(heed_attention_weights(context, &c.a, &c.q, &c.k, NULL, &w), HEED_E_LAYOUT);
   c.out.stride[2] = 0;
   assert_int_equal(heed_attention_reference(context, &c.a, &c.q, &c.k, &c.v, &c.out, NULL), HEED_E_LAYOUT);
 }
@@ -152,7 +152,7 @@ static void overlaps_of_the_other_calls(void **state) {
   legal(&c);
   heed_view w = heed_view_of(weights, HEED_F32, 4, (int64_t[]){2, 4, 5, 6}), bias = heed_view_of(weights, HEED_F32, 2, (int64_t[]){5, 6});
   c.a.bias = &bias;
-  assert_int_equal(heed_attention_weights(context, &c.a, &c.q, &c.k, 4, NULL, 5, NULL, &w), HEED_E_OVERLAP);
+  assert_int_equal(heed_attention_weights(context, &c.a, &c.q, &c.k, NULL, &w), HEED_E_OVERLAP);
   assert_non_null(strstr(heed_error(context), "weights overlaps bias"));
   bias.data = c.out_data;
   assert_int_equal(heed_attention_reference(context, &c.a, &c.q, &c.k, &c.v, &c.out, NULL), HEED_E_OVERLAP);
@@ -244,16 +244,23 @@ static void weights_and_plans(void **state) {
   call c;
   float weights[2 * 4 * 5 * 6];
   int64_t heads[] = {0, 4}, rows[] = {-1};
+  heed_attention_rows named = {.size = sizeof named, .n_heads = 2, .heads = heads}, unnamed = {.size = sizeof unnamed, .n_heads = 2},
+                      row = {.size = sizeof row, .n_rows = 1, .rows = rows}, tap = {.size = sizeof tap, .tap = HEED_TAP_BIASED + 1};
   legal(&c);
   heed_view w = heed_view_of(weights, HEED_F32, 4, (int64_t[]){2, 2, 5, 6});
-  assert_int_equal(heed_attention_weights(context, &c.a, &c.q, &c.k, 2, heads, 5, NULL, &w), HEED_E_ARGUMENT);
+  assert_int_equal(heed_attention_weights(context, &c.a, &c.q, &c.k, &named, &w), HEED_E_ARGUMENT);
   assert_non_null(strstr(heed_error(context), "heads 4 asked for, there are 4"));
-  assert_int_equal(heed_attention_weights(context, &c.a, &c.q, &c.k, 2, NULL, 5, NULL, &w), HEED_E_ARGUMENT);
+  assert_int_equal(heed_attention_weights(context, &c.a, &c.q, &c.k, &unnamed, &w), HEED_E_ARGUMENT);
+  assert_int_equal(heed_attention_weights(context, &c.a, &c.q, &c.k, &(heed_attention_rows){0}, &w), HEED_E_ARGUMENT);
+  assert_int_equal(heed_attention_weights(context, &c.a, &c.q, &c.k, &tap, &w), HEED_E_ARGUMENT);
+  assert_int_equal(heed_attention_weights_reference(context, &c.a, &c.q, &c.k, &tap, &w), HEED_E_ARGUMENT);
   w = heed_view_of(weights, HEED_F32, 4, (int64_t[]){2, 4, 1, 6});
-  assert_int_equal(heed_attention_weights(context, &c.a, &c.q, &c.k, 4, NULL, 1, rows, &w), HEED_E_ARGUMENT);
+  assert_int_equal(heed_attention_weights(context, &c.a, &c.q, &c.k, &row, &w), HEED_E_ARGUMENT);
+  assert_int_equal(heed_attention_weights_reference(context, &c.a, &c.q, &c.k, &row, &w), HEED_E_ARGUMENT);
   w.dim[3] = 5;
   rows[0] = 0;
-  assert_int_equal(heed_attention_weights(context, &c.a, &c.q, &c.k, 4, NULL, 1, rows, &w), HEED_E_SHAPE);
+  assert_int_equal(heed_attention_weights(context, &c.a, &c.q, &c.k, &row, &w), HEED_E_SHAPE);
+  assert_int_equal(heed_attention_weights_reference(context, &c.a, &c.q, &c.k, &row, &w), HEED_E_SHAPE);
   heed_plan plan = {.size = sizeof plan};
   c.a.causal = true;
   c.a.align = HEED_ALIGN_END;
