@@ -196,7 +196,7 @@ static int compute(job *j, const values *v) {
   int code;
   TRY(check(j->context, (j->reference ? heed_attention_reference : heed_attention_forward)(j->context, &j->attention, &j->q.view,
                                                                                            &j->k.view, &j->v.view, &j->out.view, &extras)));
-  if (v->weights) TRY(j->reference ? reference_weights(j) : fused_weights(j));
+  if (v->weights) TRY(compute_weights(j));
   if (v->grads) TRY(compute_gradients(j));
 done:
   return code;
