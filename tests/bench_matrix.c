@@ -73,15 +73,16 @@ static void product(hd_storage storage, int64_t rows, int64_t outputs, int64_t i
   hd_arena_free(&arena);
 }
 
-static void matmul(int64_t n, int64_t m, int64_t k) {
+static void gemm(int64_t n, int64_t m, int64_t k) {
   float *a = numbers(n * k), *b = numbers(m * k), *c = numbers(n * m);
   heed_view va = heed_view_of(a, HEED_F32, 2, (int64_t[]){n, k}), vb = heed_view_of(b, HEED_F32, 2, (int64_t[]){m, k}),
             vc = heed_view_of(c, HEED_F32, 2, (int64_t[]){n, m});
+  heed_gemm_form form = {.size = sizeof form, .transpose_b = true};
   measure_machine();
-  TIME(best, median, ok(context, heed_matmul(context, &va, &vb, &vc)));
+  TIME(best, median, ok(context, heed_gemm(context, &form, &va, &vb, &vc)));
   measure_machine();
   double flops = 2.0 * (double)n * (double)m * (double)k;
-  printf("matmul  %4lld × %5lld × %4lld: %6.1f GF/s best, %.2f of peak (median %.2f)\n", (long long)n, (long long)m, (long long)k,
+  printf("gemm    %4lld × %5lld × %4lld: %6.1f GF/s best, %.2f of peak (median %.2f)\n", (long long)n, (long long)m, (long long)k,
          flops / best * 1e-9, flops / best / peak, flops / median / peak);
   hd_release(context, a, n * k, sizeof *a);
   hd_release(context, b, m * k, sizeof *b);
@@ -98,8 +99,8 @@ int main(int argc, char **argv) {
   product(HD_F32, 512, 2304, 768);
   product(HD_F32, 512, 768, 3072);
   product(HD_F32, 1024, 1024, 1024);
-  matmul(512, 2304, 768);
-  matmul(1024, 1024, 1024);
+  gemm(512, 2304, 768);
+  gemm(1024, 1024, 1024);
   product(HD_Q4_1, 512, 1536, 576);
   product(HD_Q4_1, 512, 576, 1536);
   product(HD_Q4_1, 512, 192, 576);

@@ -249,10 +249,24 @@ HEED_API heed_status heed_attention_explain_plan(heed_context *context, const he
 
 /* ---- matrix product and the machine ------------------------------------------------------------------------------------- */
 
-/* c = a · bᵀ: a [n,k], b [m,k], c [n,m], f32, last dimensions contiguous. Each element sums over k in ascending order with fused
- * multiply-adds, so a row's bits do not depend on the number of rows, threads or level. HEED_E_ARGUMENT, HEED_E_SHAPE, HEED_E_TYPE, HEED_E_LAYOUT (also rows of c that
- * share memory), HEED_E_OVERLAP (c with a or b), HEED_E_OVERFLOW. */
-HEED_API heed_status heed_matmul(heed_context *context, const heed_view *a, const heed_view *b, const heed_view *c);
+/* How a product is meant; zero is plain c = a · b. */
+typedef struct heed_gemm_form {
+  size_t size;           /* sizeof (heed_gemm_form) */
+  bool transpose_a;      /* a is [k,n] */
+  bool transpose_b;      /* b is [m,k]: weights as layers store them, one row an output */
+  bool accumulate;       /* c = c + a · b: chains begin at what c holds instead of 0 */
+  const heed_view *bias; /* [m], f32, f16 or bf16, added to each row at the end; NULL: none */
+} heed_gemm_form;
+
+/* c = a · b (+ bias) for every entry of a batch: a [...,n,k], b [...,k,m], c [...,n,m]; f32, f16 or bf16 each, rank 2 to 6, any strides. The leading dimensions of a and b
+ * broadcast from the right to those of c: they are c's, 1 or absent. form may be NULL (plain). k = 0 gives 0 (what c holds if accumulate), and the bias.
+ * Each element is one chain of fused multiply-adds in f32 over ascending k, rounded to c's type at the end, so its bits depend on nothing but its row of a and
+ * its column of b: not on the number of rows, batch, strides, the forms, threads or level. A layer's y = x · Wᵀ is transpose_b, its dx = dy · W plain, its dW = dyᵀ · x transpose_a.
+ * Where c is f32 with contiguous rows and a is f32 no memory is needed, otherwise a block a thread.
+ * HEED_E_ARGUMENT, HEED_E_SHAPE, HEED_E_TYPE, HEED_E_LAYOUT (also elements of c that share memory), HEED_E_OVERLAP (c with a, b or bias), HEED_E_OVERFLOW, HEED_E_MEMORY: c is
+ * untouched. */
+HEED_API heed_status heed_gemm(heed_context *context, const heed_gemm_form *form, const heed_view *a, const heed_view *b,
+                               const heed_view *c);
 
 /* What this machine reaches right now with the context's level and threads: the peak of fused multiply-adds and the read bandwidth of main memory. Takes
  * about `seconds` (0: a tenth of a second) for the two together; call it around a measurement, because shared machines drift. Reading takes 256 MiB a thread

@@ -3,6 +3,67 @@
  * Outputs are in lanes and each output is one chain of multiply-adds over ascending inputs, so the shape of the register tile (GEMM_ROWS × GEMM_VECTORS) and the cutting of
  * the inputs into blocks, between which chains rest in y, change no bit. Weights are loaded, activations are broadcast from where they lie: neither is copied here. */
 
+INLINE float number_at(const void *data, int64_t i, const heed_type type) {
+  if (type == HEED_F32) return ((const float *)data)[i];
+  return type == HEED_F16 ? hd_f16_to_f32(((const uint16_t *)data)[i]) : hd_bf16_to_f32(((const uint16_t *)data)[i]);
+}
+
+INLINE vf numbers_at(const void *data, int64_t i, const heed_type type) {
+  if (type == HEED_F32) return v_load((const float *)data + i);
+  return type == HEED_F16 ? v_load_f16((const uint16_t *)data + i) : v_load_bf16((const uint16_t *)data + i);
+}
+
+/* Columns from `done` on one by one, and zeros up to a whole vector. */
+INLINE void gather_rest(const hd_rectangle *from, int64_t r, int64_t done, int64_t columns, float *dst, const heed_type type) {
+  for (int64_t c = done; c < columns; c++) dst[c] = number_at(from->data, r * from->row_stride + c * from->column_stride, type);
+  for (int64_t c = columns; c % LANES; c++) dst[c] = 0.0f;
+}
+
+INLINE void gather_rows(const hd_rectangle *from, int64_t rows, int64_t columns, float *dst, int64_t stride, const heed_type type) {
+  for (int64_t r = 0; r < rows; r++) {
+    int64_t c = 0;
+    for (; c + LANES <= columns; c += LANES) v_store(dst + r * stride + c, numbers_at(from->data, r * from->row_stride + c, type));
+    gather_rest(from, r, c, columns, dst + r * stride, type);
+  }
+}
+
+/* LANES rows and `here` columns, columns contiguous. */
+INLINE void gather_square(const hd_rectangle *from, int64_t r, int64_t c, const int here, float *dst, int64_t stride,
+                          const heed_type type) {
+  vf square[LANES];
+#pragma GCC unroll 16
+  for (int i = 0; i < LANES; i++)
+    square[i] = i < here ? numbers_at(from->data, r * from->row_stride + (c + i) * from->column_stride, type) : v_set(0.0f);
+  v_transpose(square);
+#pragma GCC unroll 16
+  for (int i = 0; i < LANES; i++) v_store(dst + (r + i) * stride + c, square[i]);
+}
+
+INLINE void gather_columns(const hd_rectangle *from, int64_t rows, int64_t columns, float *dst, int64_t stride, const heed_type type) {
+  for (int64_t c = 0; c < columns; c += LANES) {
+    int here = (int)HD_MIN(LANES, columns - c);
+    for (int64_t next = 0; next < rows && rows >= LANES; next += LANES) {
+      int64_t r = HD_MIN(next, rows - LANES); // the last square may overlap the one before it
+      if (here == LANES) gather_square(from, r, c, LANES, dst, stride, type);
+      else gather_square(from, r, c, here, dst, stride, type);
+    }
+    for (int64_t r = 0; r < rows && rows < LANES; r++) gather_rest(from, r, c, c + here, dst + r * stride, type);
+  }
+}
+
+INLINE void gather_typed(const hd_rectangle *from, int64_t rows, int64_t columns, float *dst, int64_t stride, const heed_type type) {
+  if (from->column_stride == 1) gather_rows(from, rows, columns, dst, stride, type);
+  else if (from->row_stride == 1) gather_columns(from, rows, columns, dst, stride, type);
+  else
+    for (int64_t r = 0; r < rows; r++) gather_rest(from, r, 0, columns, dst + r * stride, type);
+}
+
+void KERNEL(gather)(const hd_rectangle *from, int64_t rows, int64_t columns, float *dst, int64_t stride) {
+  if (from->type == HEED_F32) gather_typed(from, rows, columns, dst, stride, HEED_F32);
+  else if (from->type == HEED_F16) gather_typed(from, rows, columns, dst, stride, HEED_F16);
+  else gather_typed(from, rows, columns, dst, stride, HEED_BF16);
+}
+
 /* `rows` rows × `vectors` vectors; p says what they are multiplied by, the caller where they begin. */
 typedef struct {
   const float *x, *w, *bias;
@@ -16,8 +77,9 @@ enum { GEMM_BLOCK = 16 };
 
 /* Activations come from the second-level cache or beyond, row by row, too scattered for the hardware to foresee: so each block fetches its counterpart of the next tile, and
  * one row of that tile's y. */
-INLINE void fetch_next(const gemm_tile *tile, int64_t block, const int rows, const int vectors, int64_t x_stride) {
-  const float *x = tile->x + tile->next * x_stride + block, *y = tile->y + (tile->next + block / GEMM_BLOCK % rows) * tile->y_stride;
+INLINE void fetch_next(const gemm_tile *tile, int64_t block, const int rows, const int vectors, int64_t x_stride, int64_t x_step) {
+  const float *x = tile->x + tile->next * x_stride + block * x_step,
+              *y = tile->y + (tile->next + block / GEMM_BLOCK % rows) * tile->y_stride;
 #pragma GCC unroll 8
   for (int r = 0; r < rows; r++) __builtin_prefetch(x + r * x_stride);
 #pragma GCC unroll 8
@@ -41,7 +103,7 @@ INLINE void multiply_tile(const hd_product *p, const gemm_tile *tile, const int 
     for (int v = 0; v < vectors; v++) sum[r][v] = p->first ? v_set(0.0f) : v_load(y + r * stride + v * LANES);
   }
   for (int64_t block = 0; block < p->inputs; block += GEMM_BLOCK) {
-    fetch_next(tile, block, rows, vectors, p->x_stride);
+    fetch_next(tile, block, rows, vectors, p->x_stride, p->x_step);
     const int64_t end = HD_MIN(block + GEMM_BLOCK, p->inputs);
 #pragma GCC unroll 1
     for (int64_t i = block; i < end; i++) {
@@ -53,7 +115,7 @@ INLINE void multiply_tile(const hd_product *p, const gemm_tile *tile, const int 
       }
 #pragma GCC unroll 8
       for (int r = 0; r < rows; r++) {
-        vf a = v_set(x[r][i]);
+        vf a = v_set(x[r][i * p->x_step]);
 #pragma GCC unroll 8
         for (int v = 0; v < vectors; v++) sum[r][v] = v_fma(a, b[v], sum[r][v]);
       }

@@ -77,10 +77,17 @@ static inline int64_t hd_panel_offset(const hd_panels *p, int64_t panel) {
   return (panel / group * group * (p->inputs / p->block_inputs) + panel % group) * p->block_bytes;
 }
 
+/* A rectangle of stored numbers: f32, f16 or bf16, element (r, c) at r · row_stride + c · column_stride elements; strides may be zero or negative. */
+typedef struct hd_rectangle {
+  void *data;
+  heed_type type;
+  int64_t row_stride, column_stride;
+} hd_rectangle;
+
 /* y[r][o] (+)= Σ_i x[r][i] w[o][i] for one group of at most HD_GROUP outputs and any number of inputs and rows. */
 typedef struct hd_product {
-  const float *x;
-  int64_t x_stride, rows;
+  const float *x; /* (r, i) at r · x_stride + i · x_step */
+  int64_t x_stride, x_step, rows;
   const float *w;   /* [panel][input][16] */
   int64_t w_stride; /* floats from panel to panel */
   int64_t inputs;
@@ -119,6 +126,7 @@ typedef struct hd_attn_gradient {
  *   row_max        the largest element, NaN passed over; −inf for n = 0
  *   row_exp2       row[i] = exp2(row[i] − maximum); returns the sum
  *   row_scale      row[i] *= factor
+ *   gather         dst[r][c] = the rectangle's numbers as f32; where columns are no multiple of the vector, dst has room for the rest of it, which becomes 0
  *   multiply       one hd_product
  *   multiply_row   y[panel][16] = the product of one row x with whole panels, straight from what is packed
  *   unpack         w [panel][input][16] of inputs [from, from + inputs) (multiples of 32 for quantised types)
@@ -146,6 +154,7 @@ typedef struct hd_attn_gradient {
   X(float, row_max, (const float *row, int64_t n))                                                                                         \
   X(float, row_exp2, (float *row, int64_t n, float maximum))                                                                               \
   X(void, row_scale, (float *row, int64_t n, float factor))                                                                                \
+  X(void, gather, (const hd_rectangle *from, int64_t rows, int64_t columns, float *dst, int64_t dst_stride))                               \
   X(void, multiply, (const hd_product *product))                                                                                           \
   X(void, multiply_row, (const hd_panels *panels, int64_t panel, int64_t count, const float *x, float *y))                                 \
   X(void, unpack, (const hd_panels *panels, int64_t panel, int64_t count, int64_t from, int64_t inputs, float *w))                         \

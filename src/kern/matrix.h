@@ -25,10 +25,6 @@ heed_status hd_matrix_pack(heed_context *context, hd_arena *arena, hd_storage st
 heed_status hd_matrix_product(heed_context *context, const hd_matrix *matrix, const float *x, int64_t rows, int64_t x_stride,
                               const float *bias, float *y, int64_t y_stride);
 
-/* The same with weights that are not packed: w [outputs, inputs], f32, row stride w_stride. */
-void hd_rows_product(heed_context *context, const float *x, int64_t rows, int64_t x_stride, const float *w, int64_t outputs, int64_t inputs,
-                     int64_t w_stride, float *y, int64_t y_stride);
-
 /* The inputs values of one output's row, exactly those the product uses: an embedding looked up. */
 void hd_matrix_row(const heed_context *context, const hd_matrix *matrix, int64_t output, float *out);
 

@@ -1,87 +1,187 @@
-/* product.c: products of rows of activations with a matrix, cut into pieces for threads.
+/* product.c: products of rows of activations with a matrix of weights, packed or not, cut into pieces for threads.
  *
- * Several rows go group by group (64 outputs): a block of inputs is unpacked into a slab on the stack that stays in the first-level cache, and all rows of the piece are
- * multiplied by it while their chains rest in y. A single row reads the packed weights directly, once. How the work is cut changes no bit (matrix.h). */
+ * A piece is some rows of one product (or several small products of a batch) and a group of 64 outputs. A block of inputs of the group is brought into a slab on the stack
+ * that stays in the first-level cache, and all rows of the piece are multiplied by it while their chains rest in y. Rows are read where they lie if they are f32; y is
+ * written where it lies if it is f32 with contiguous columns; otherwise a block of either goes through scratch. A single row reads packed weights directly, once. How the work
+ * is cut changes no bit (matrix.h). */
+#include "gemm.h"
 #include "matrix.h"
-
-#include "kernels.h"
 
 /* Inputs of a slab: 64 outputs × 96 × 4 bytes = 24 KiB leave room in a first-level cache of 32 KiB for the rows that stream through. A multiple of 32. */
 enum { SLAB_INPUTS = 96 };
 
-/* Fewer rows a piece would let unpacking show: it costs about as much as multiplying two rows. */
+/* Fewer rows a piece would let the filling of the slab show: it costs about as much as multiplying two rows. */
 enum { LEAST_ROWS = 48 };
+
+/* More would leave the second-level cache between two blocks of inputs. */
+enum { MOST_ROWS = 1020 };
+
+/* Small products of a batch share a piece up to about this many multiply-adds: some ten microseconds. */
+enum { LEAST_WORK = 1 << 18 };
 
 struct work {
   const hd_kernels *kernels;
-  hd_panels panels;
-  const float *loose; /* rows of weights that are not packed, loose_stride apart, instead of panels.data */
-  int64_t loose_stride;
-  int64_t outputs;
-  const float *x, *bias;
-  float *y;
-  int64_t rows, x_stride, y_stride;
-  int64_t piece_rows;   /* of many rows */
-  int64_t piece_panels; /* of a single row */
+  hd_panels panels; /* packed weights, or data NULL: */
+  hd_rectangle w;   /* [inputs, outputs] */
+  hd_rectangle x;   /* [rows, inputs] */
+  hd_rectangle y;   /* [rows, outputs] */
+  const float *bias;
+  bool bias_of_rows; /* y is written transposed: a bias a row */
+  bool accumulate;
+  int64_t rows, outputs, inputs;
+  int64_t entries; /* of the batch */
+  int batch_rank;
+  const int64_t *batch, *x_batch, *w_batch, *y_batch;
+  int64_t piece_rows, piece_entries; /* of several rows */
+  int64_t piece_panels;              /* of a single row */
+  bool x_in_place, y_in_place;
+  float *
+      scratch; /* for each worker: a block of x [piece_rows][SLAB_INPUTS], a block of y [piece_rows][HD_GROUP], as far as they are not in place */
+  int64_t scratch_floats;
 };
 
-/* Inputs [from, from + inputs) of a group of loose rows as panels. */
-static void gather_slab(const struct work *p, int64_t output, int outputs, int64_t from, int64_t inputs, float *slab) {
-  for (int first = 0; first < outputs; first += HD_PANEL, slab += inputs * HD_PANEL) {
-    int here = HD_MIN(HD_PANEL, outputs - first);
-    const float *rows[HD_PANEL];
-    for (int i = 0; i < here; i++) rows[i] = p->loose + (output + first + i) * p->loose_stride + from;
-    p->kernels->to_lanes(rows, here, inputs, 1.0f, slab, HD_PANEL);
+/* One piece's share of one product. */
+struct part {
+  const struct work *work;
+  hd_rectangle w, x, y; /* from the part's first row and output on */
+  const float *bias;
+  int64_t rows, first_output;
+  int outputs;
+  float *x_block, *y_block;
+};
+
+static hd_rectangle rectangle_from(hd_rectangle from, int64_t offset, int64_t row, int64_t column) {
+  offset += row * from.row_stride + column * from.column_stride;
+  from.data = (char *)from.data + offset * (int64_t)heed_type_bytes(from.type);
+  return from;
+}
+
+/* Elements from an array's beginning to its entry of the batch. */
+static int64_t entry_offset(const struct work *p, int64_t entry, const int64_t *stride) {
+  int64_t offset = 0;
+  for (int i = p->batch_rank - 1; i >= 0; i--) {
+    offset += entry % p->batch[i] * stride[i];
+    entry /= p->batch[i];
   }
+  return offset;
+}
+
+/* Inputs [from, from + inputs) of the part's group of weights. */
+static void fill_slab(const struct part *part, int64_t from, int64_t inputs, float *slab) {
+  const struct work *p = part->work;
+  if (p->panels.data) {
+    p->kernels->unpack(&p->panels, part->first_output / HD_PANEL, hd_ceil_div(part->outputs, HD_PANEL), from, inputs, slab);
+    return;
+  }
+  for (int first = 0; first < part->outputs; first += HD_PANEL, slab += inputs * HD_PANEL) {
+    hd_rectangle panel = rectangle_from(part->w, 0, from, first);
+    p->kernels->gather(&panel, inputs, HD_MIN(HD_PANEL, part->outputs - first), slab, HD_PANEL);
+  }
+}
+
+/* What was computed into scratch goes where it belongs. */
+static void put_block(const struct part *part) {
+  const hd_rectangle *y = &part->y;
+  for (int64_t r = 0; r < part->rows; r++)
+    for (int o = 0; o < part->outputs; o++) {
+      float value = part->y_block[r * HD_GROUP + o];
+      int64_t at = r * y->row_stride + o * y->column_stride;
+      if (part->bias) value += part->bias[part->work->bias_of_rows ? r : o];
+      if (y->type == HEED_F32) ((float *)y->data)[at] = value;
+      else ((uint16_t *)y->data)[at] = y->type == HEED_F16 ? hd_f32_to_f16(value) : hd_f32_to_bf16(value);
+    }
+}
+
+static void multiply_part(const struct part *part) {
+  const struct work *p = part->work;
+  float slab[HD_GROUP * SLAB_INPUTS] __attribute__((aligned(HD_ALIGN)));
+  hd_product product = {
+      .x = part->x.data,
+      .x_stride = part->x.row_stride,
+      .x_step = part->x.column_stride,
+      .rows = part->rows,
+      .w = slab,
+      .y = p->y_in_place ? part->y.data : part->y_block,
+      .y_stride = p->y_in_place ? part->y.row_stride : HD_GROUP,
+      .outputs = part->outputs,
+  };
+  if (!p->y_in_place && p->accumulate) p->kernels->gather(&part->y, part->rows, part->outputs, part->y_block, HD_GROUP);
+  for (int64_t from = 0; from < p->inputs || from == 0; from += SLAB_INPUTS) {
+    product.inputs = HD_MIN(SLAB_INPUTS, p->inputs - from);
+    product.first = from == 0 && !p->accumulate;
+    if (p->y_in_place && from + product.inputs == p->inputs) product.bias = part->bias;
+    product.w_stride = product.inputs * HD_PANEL;
+    fill_slab(part, from, product.inputs, slab);
+    hd_rectangle x = rectangle_from(part->x, 0, 0, from);
+    if (p->x_in_place) {
+      product.x = x.data;
+    } else {
+      p->kernels->gather(&x, part->rows, product.inputs, part->x_block, SLAB_INPUTS);
+      product.x = part->x_block;
+      product.x_stride = SLAB_INPUTS;
+      product.x_step = 1;
+    }
+    p->kernels->multiply(&product);
+  }
+  if (!p->y_in_place) put_block(part);
 }
 
 /* Pieces that follow each other share their rows, which then come from a nearer cache. */
 static void multiply_piece(void *argument, int64_t i, int worker) {
   const struct work *p = argument;
-  float slab[HD_GROUP * SLAB_INPUTS] __attribute__((aligned(HD_ALIGN)));
-  int64_t groups = hd_ceil_div(p->outputs, HD_GROUP), group = i % groups, row = i / groups * p->piece_rows;
-  int outputs = (int)HD_MIN(HD_GROUP, p->outputs - group * HD_GROUP);
-  (void)worker;
-  hd_product product = {
-      .x = p->x + row * p->x_stride,
-      .x_stride = p->x_stride,
+  int64_t groups = hd_ceil_div(p->outputs, HD_GROUP), blocks = hd_ceil_div(p->rows, p->piece_rows);
+  int64_t output = i % groups * HD_GROUP, row = i / groups % blocks * p->piece_rows, entry = i / groups / blocks * p->piece_entries;
+  int64_t end = HD_MIN(entry + p->piece_entries, p->entries);
+  struct part part = {
+      .work = p,
+      .bias = p->bias ? p->bias + (p->bias_of_rows ? row : output) : NULL,
       .rows = HD_MIN(p->piece_rows, p->rows - row),
-      .y = p->y + row * p->y_stride + group * HD_GROUP,
-      .y_stride = p->y_stride,
-      .outputs = outputs,
+      .first_output = output,
+      .outputs = (int)HD_MIN(HD_GROUP, p->outputs - output),
+      .x_block = p->scratch + worker * p->scratch_floats,
   };
-  for (int64_t from = 0; from < p->panels.inputs || from == 0; from += SLAB_INPUTS) {
-    product.inputs = HD_MIN(SLAB_INPUTS, p->panels.inputs - from);
-    product.first = from == 0;
-    if (p->bias && from + product.inputs == p->panels.inputs) product.bias = p->bias + group * HD_GROUP;
-    product.w = slab;
-    product.w_stride = product.inputs * HD_PANEL;
-    if (p->loose) {
-      gather_slab(p, group * HD_GROUP, outputs, from, product.inputs, slab);
-    } else {
-      p->kernels->unpack(&p->panels, group * HD_GROUP / HD_PANEL, hd_ceil_div(outputs, HD_PANEL), from, product.inputs, slab);
-    }
-    p->kernels->multiply(&product);
-    product.x += product.inputs;
+  part.y_block = part.x_block + (p->x_in_place ? 0 : p->piece_rows * SLAB_INPUTS);
+  for (; entry < end; entry++) {
+    part.x = rectangle_from(p->x, entry_offset(p, entry, p->x_batch), row, 0);
+    part.y = rectangle_from(p->y, entry_offset(p, entry, p->y_batch), row, output);
+    if (!p->panels.data) part.w = rectangle_from(p->w, entry_offset(p, entry, p->w_batch), 0, output);
+    multiply_part(&part);
   }
 }
 
-static void multiply_many(heed_context *context, struct work *p) {
-  int64_t groups = hd_ceil_div(p->outputs, HD_GROUP), wanted = hd_ceil_div(8 * context->threads, groups);
-  int64_t pieces = HD_MAX(HD_MIN(wanted, p->rows / LEAST_ROWS), 1);
+/* Cuts the work; returns the number of pieces. */
+static int64_t cut(const heed_context *context, struct work *p) {
+  int64_t groups = hd_ceil_div(p->outputs, HD_GROUP), wanted = hd_ceil_div(8 * context->threads, groups * p->entries);
+  int64_t pieces = HD_MAX(HD_MAX(HD_MIN(wanted, p->rows / LEAST_ROWS), 1), hd_ceil_div(p->rows, MOST_ROWS));
   p->piece_rows = hd_ceil_div(hd_ceil_div(p->rows, pieces), 12) * 12; // whole register tiles of 4 and 6 rows
-  hd_parallel(context, groups * hd_ceil_div(p->rows, p->piece_rows), multiply_piece, p);
+  double one = (double)p->piece_rows * HD_GROUP * (double)HD_MAX(p->inputs, 1);
+  int64_t balanced = HD_MAX(p->entries / (8 * context->threads), 1);
+  p->piece_entries = HD_MAX(HD_MIN((int64_t)(LEAST_WORK / one), balanced), 1);
+  return groups * hd_ceil_div(p->rows, p->piece_rows) * hd_ceil_div(p->entries, p->piece_entries);
+}
+
+/* Needs memory for what is not in place, and otherwise none. */
+static heed_status multiply_many(heed_context *context, struct work *p) {
+  int64_t pieces = cut(context, p), workers = hd_workers(context, pieces);
+  p->x_in_place = p->x.type == HEED_F32;
+  p->y_in_place = p->y.type == HEED_F32 && p->y.column_stride == 1 && !p->bias_of_rows;
+  p->scratch_floats = p->piece_rows * ((p->x_in_place ? 0 : SLAB_INPUTS) + (p->y_in_place ? 0 : HD_GROUP));
+  if (p->scratch_floats) HD_TRY(hd_allocate(context, "matrix product", workers * p->scratch_floats, sizeof(float), &p->scratch));
+  hd_parallel(context, pieces, multiply_piece, p);
+  hd_release(context, p->scratch, workers * p->scratch_floats, sizeof(float));
+  return HEED_OK;
 }
 
 static void multiply_row_piece(void *argument, int64_t i, int worker) {
   const struct work *p = argument;
   int64_t panels = hd_ceil_div(p->outputs, HD_PANEL), first = i * p->piece_panels, end = HD_MIN(first + p->piece_panels, panels);
+  float *out = p->y.data;
   (void)worker;
   for (; first < end; first += HD_GROUP / HD_PANEL) {
     float y[HD_GROUP];
     int64_t output = first * HD_PANEL, outputs = HD_MIN(HD_GROUP, HD_MIN(end * HD_PANEL, p->outputs) - output);
-    p->kernels->multiply_row(&p->panels, first, hd_ceil_div(outputs, HD_PANEL), p->x, y);
-    for (int64_t o = 0; o < outputs; o++) p->y[output + o] = p->bias ? y[o] + p->bias[output + o] : y[o];
+    p->kernels->multiply_row(&p->panels, first, hd_ceil_div(outputs, HD_PANEL), p->x.data, y);
+    for (int64_t o = 0; o < outputs; o++) out[output + o] = p->bias ? y[o] + p->bias[output + o] : y[o];
   }
 }
 
@@ -99,35 +199,71 @@ heed_status hd_matrix_product(heed_context *context, const hd_matrix *matrix, co
   struct work work = {
       .kernels = hd_kernels_of(context),
       .panels = hd_matrix_panels(matrix),
-      .outputs = matrix->outputs,
-      .x = x,
+      .x = {(void *)x, HEED_F32, x_stride, 1},
+      .y = {y, HEED_F32, y_stride, 1},
       .bias = bias,
-      .y = y,
       .rows = rows,
-      .x_stride = x_stride,
-      .y_stride = y_stride,
+      .outputs = matrix->outputs,
+      .inputs = matrix->inputs,
+      .entries = 1,
   };
   if (rows == 0 || matrix->outputs == 0) return HEED_OK;
-  if (rows == 1) multiply_one(context, &work);
-  else multiply_many(context, &work);
+  if (rows > 1) return multiply_many(context, &work);
+  multiply_one(context, &work);
   return HEED_OK;
 }
 
-void hd_rows_product(heed_context *context, const float *x, int64_t rows, int64_t x_stride, const float *w, int64_t outputs, int64_t inputs,
-                     int64_t w_stride, float *y, int64_t y_stride) {
-  struct work work = {
-      .kernels = hd_kernels_of(context),
-      .panels = {.inputs = inputs},
-      .loose = w,
-      .loose_stride = w_stride,
-      .outputs = outputs,
-      .x = x,
-      .y = y,
-      .rows = rows,
-      .x_stride = x_stride,
-      .y_stride = y_stride,
-  };
-  if (rows > 0 && outputs > 0) multiply_many(context, &work);
+/* The last dimension of the batch becomes rows where the weights are shared and its entries follow each other as rows do. */
+static void fold_batch(hd_gemm_call *call) {
+  for (; call->batch_rank > 0; call->batch_rank--) {
+    int last = call->batch_rank - 1;
+    if (call->rows == 1) {
+      call->a.row_stride = call->a_batch[last];
+      call->c.row_stride = call->c_batch[last];
+    }
+    if (call->b_batch[last] != 0 || call->a_batch[last] != call->rows * call->a.row_stride ||
+        call->c_batch[last] != call->rows * call->c.row_stride)
+      return;
+    call->rows *= call->batch[last];
+  }
+}
+
+static hd_rectangle transposed(hd_rectangle r) { return (hd_rectangle){r.data, r.type, r.column_stride, r.row_stride}; }
+
+/* The product as it is, or the transposed product where c has fewer columns than a panel and more rows: lanes would be empty. */
+static void orient(const hd_gemm_call *call, struct work *p) {
+  bool turn = call->outputs < HD_PANEL && call->rows > call->outputs;
+  p->rows = turn ? call->outputs : call->rows;
+  p->outputs = turn ? call->rows : call->outputs;
+  p->x = turn ? transposed(call->b) : call->a;
+  p->w = turn ? transposed(call->a) : call->b;
+  p->y = turn ? transposed(call->c) : call->c;
+  p->x_batch = turn ? call->b_batch : call->a_batch;
+  p->w_batch = turn ? call->a_batch : call->b_batch;
+  p->bias_of_rows = turn && p->bias;
+}
+
+heed_status hd_gemm(heed_context *context, const hd_gemm_call *given) {
+  hd_gemm_call call = *given;
+  float *bias = NULL;
+  struct work work = {.kernels = hd_kernels_of(context), .accumulate = call.accumulate, .inputs = call.inputs, .entries = 1};
+  for (int i = 0; i < call.batch_rank; i++) work.entries *= call.batch[i];
+  if (work.entries == 0 || call.rows == 0 || call.outputs == 0) return HEED_OK;
+  fold_batch(&call);
+  work.entries = 1;
+  for (int i = 0; i < call.batch_rank; i++) work.entries *= call.batch[i];
+  if (call.bias.data && (call.bias.type != HEED_F32 || call.bias.column_stride != 1)) {
+    HD_TRY(hd_allocate(context, "bias", call.outputs + HD_PANEL, sizeof *bias, &bias));
+    work.kernels->gather(&call.bias, 1, call.outputs, bias, 0);
+  }
+  work.bias = bias ? bias : call.bias.data;
+  orient(&call, &work);
+  work.batch_rank = call.batch_rank;
+  work.batch = call.batch;
+  work.y_batch = call.c_batch;
+  heed_status status = multiply_many(context, &work);
+  hd_release(context, bias, call.outputs + HD_PANEL, sizeof *bias);
+  return status;
 }
 
 void hd_matrix_row(const heed_context *context, const hd_matrix *matrix, int64_t output, float *out) {

@@ -1,36 +1,14 @@
 /* matrix: what stored numbers mean, products with packed matrices, operations along rows: the same bytes on every level, with every input against a guard page. */
 #include "test.h"
 
+#include "memory_test.h"
+
 #include "../../src/base/file.h"
 #include "../../src/kern/kernels.h"
 #include "../../src/kern/matrix.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-static const heed_level levels[] = {HEED_LEVEL_SCALAR, HEED_LEVEL_AVX2, HEED_LEVEL_AVX2X2, HEED_LEVEL_AVX512};
-
-/* A context of the i-th level, or NULL where this machine lacks it. */
-static heed_context *context_of(int i, int threads) {
-  if (!heed_level_available(levels[i])) return NULL;
-  return test_context(&(heed_options){.size = sizeof(heed_options), .level = levels[i], .threads = threads});
-}
-
-/* bytes bytes that end where a page begins that must not be touched: reading or writing beyond them stops the test. */
-static void *guarded(size_t bytes) {
-  size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + page - 1) / page * page;
-  unsigned char *map = mmap(NULL, whole + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  assert_true(map != MAP_FAILED);
-  assert_int_equal(mprotect(map + whole, page, PROT_NONE), 0);
-  return map + whole - bytes;
-}
-
-static void unguard(void *memory, size_t bytes) {
-  size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + page - 1) / page * page;
-  munmap((unsigned char *)memory + bytes - whole, whole + page);
-}
 
 static uint32_t seed;
 static uint32_t next_random(void) { return seed = seed * 1664525 + 1013904223; }
@@ -222,60 +200,6 @@ static void packing_keeps_the_size_of_the_file(void **state) {
   heed_context_free(context);
 }
 
-/* ---- heed_matmul ------------------------------------------------------------------------------------------------------------ */
-
-static void matmul_is_the_formula(void **state) {
-  (void)state;
-  seed = 2;
-  enum { N = 9, M = 70, K = 131 };
-  float *a = guarded_floats(N * K), *b = guarded_floats(M * K), *c = guarded_floats(N * M);
-  for (int level = 0; level < HD_COUNT(levels); level++) {
-    heed_context *context = context_of(level, 2);
-    if (!context) continue;
-    // b is walked backwards: strides may have any sign.
-    heed_view va = heed_view_of(a, HEED_F32, 2, (int64_t[]){N, K}), vb = heed_view_of(b, HEED_F32, 2, (int64_t[]){M, K}),
-              vc = heed_view_of(c, HEED_F32, 2, (int64_t[]){N, M});
-    vb.data = b + (M - 1) * K;
-    vb.stride[0] = -K;
-    ok(context, heed_matmul(context, &va, &vb, &vc));
-    for (int r = 0; r < N; r++)
-      for (int o = 0; o < M; o++) {
-        float sum = 0;
-        for (int i = 0; i < K; i++) sum = fmaf(a[r * K + i], b[(M - 1 - o) * K + i], sum);
-        assert_memory_equal(&c[r * M + o], &sum, sizeof sum);
-      }
-    heed_context_free(context);
-  }
-  unguard(a, N * K * 4);
-  unguard(b, M * K * 4);
-  unguard(c, N * M * 4);
-}
-
-static void matmul_refuses(void **state) {
-  heed_context *context = test_context(NULL);
-  float a[12] = {0}, c[12] = {0};
-  heed_view va = heed_view_of(a, HEED_F32, 2, (int64_t[]){3, 4}), vc = heed_view_of(c, HEED_F32, 2, (int64_t[]){3, 3}), bad;
-  (void)state;
-  assert_int_equal(heed_matmul(context, &va, NULL, &vc), HEED_E_ARGUMENT);
-  bad = heed_view_of(c, HEED_F32, 2, (int64_t[]){3, 4});
-  assert_int_equal(heed_matmul(context, &va, &va, &bad), HEED_E_SHAPE);
-  assert_non_null(strstr(heed_error(context), "[3,4]"));
-  bad = heed_view_of(c, HEED_F16, 2, (int64_t[]){3, 3});
-  assert_int_equal(heed_matmul(context, &va, &va, &bad), HEED_E_TYPE);
-  bad = heed_view_of(c, HEED_F32, 1, (int64_t[]){9});
-  assert_int_equal(heed_matmul(context, &va, &va, &bad), HEED_E_SHAPE);
-  bad = heed_view_swap(vc, 0, 1);
-  assert_int_equal(heed_matmul(context, &va, &va, &bad), HEED_E_LAYOUT);
-  bad = vc;
-  bad.stride[0] = 2;
-  assert_int_equal(heed_matmul(context, &va, &va, &bad), HEED_E_LAYOUT);
-  bad.stride[0] = 3;
-  bad.data = a;
-  assert_int_equal(heed_matmul(context, &va, &va, &bad), HEED_E_OVERLAP);
-  ok(context, heed_matmul(context, &va, &va, &vc));
-  heed_context_free(context);
-}
-
 /* ---- along rows -------------------------------------------------------------------------------------------------------------- */
 
 enum { ROW_RESULTS = 9, LONGEST = 131 };
@@ -373,8 +297,6 @@ int main(void) {
       cmocka_unit_test(products_have_the_bits_of_the_formula),
       cmocka_unit_test(packing_checks_its_shape),
       cmocka_unit_test(packing_keeps_the_size_of_the_file),
-      cmocka_unit_test(matmul_is_the_formula),
-      cmocka_unit_test(matmul_refuses),
       cmocka_unit_test(rows_are_the_formulas_on_every_level),
       cmocka_unit_test(activations_at_the_ends),
   };
