@@ -197,9 +197,10 @@ def gemm(e, rows, outputs, inputs, goal):
     a, b = e.arrays.random(rows, inputs), e.arrays.random(outputs, inputs)
     c = e.torch.empty(rows, outputs)
     views = [e.arrays.view(t) for t in (a, b, c)]
+    form = e.library.struct("heed_gemm_form", transpose_b=True)
 
     def ours():
-        e.library.call("heed_matmul", *views)
+        e.library.call("heed_gemm", form, *views)
         return [c]
 
     def theirs():
