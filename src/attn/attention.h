@@ -40,7 +40,7 @@ heed_status hd_outputs_apart(heed_context *context, const hd_named_view *output,
 
 /* n numbers `step` elements apart as contiguous f32, and back. */
 void hd_to_floats(const hd_kernels *kernels, const char *from, heed_type type, int64_t step, int64_t n, float *to);
-void hd_from_floats(const float *from, int64_t n, char *to, heed_type type, int64_t step);
+void hd_from_floats(const hd_kernels *kernels, const float *from, int64_t n, char *to, heed_type type, int64_t step);
 
 /* Query rows as lanes: lane i is row row[i] of head head[i], all of one batch entry. */
 typedef struct hd_lanes {

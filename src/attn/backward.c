@@ -199,8 +199,9 @@ static void end_visit(const struct job *job, const struct worker *worker, struct
   }
   for (int lane = 0; lane < visit->lanes.count; lane++) {
     kernels->row_scale(rows[lane], problem->d, (float)problem->scale);
-    hd_from_floats(rows[lane], problem->d, hd_grid_row(&job->dq, visit->lanes.batch, visit->lanes.head[lane], visit->lanes.row[lane]),
-                   job->dq.type, job->dq.column_stride);
+    hd_from_floats(kernels, rows[lane], problem->d,
+                   hd_grid_row(&job->dq, visit->lanes.batch, visit->lanes.head[lane], visit->lanes.row[lane]), job->dq.type,
+                   job->dq.column_stride);
   }
 }
 
@@ -260,7 +261,7 @@ static void write_keys(const struct job *job, const hd_grid *grid, int64_t kv, i
   for (int key = 0; grid->data && key < keys; key++) {
     float *row = rows + key * columns;
     problem->kernels->row_scale(row, width, factor);
-    hd_from_floats(row, width, hd_grid_row(grid, kv / problem->kv_heads, kv % problem->kv_heads, k0 + key), grid->type,
+    hd_from_floats(problem->kernels, row, width, hd_grid_row(grid, kv / problem->kv_heads, kv % problem->kv_heads, k0 + key), grid->type,
                    grid->column_stride);
   }
 }

@@ -67,7 +67,8 @@ static void write_rows(const struct job *job, const hd_lanes *lanes, const hd_at
   for (int r = 0; r < lanes->count; r++) {
     float *total = block->total_o + r * problem->dv;
     if (block->seen) problem->kernels->row_scale(total, problem->dv, 1.0f / block->total_l[r]);
-    hd_from_floats(total, problem->dv, hd_grid_row(job->out, lanes->batch, lanes->head[r], 0), job->out->type, job->out->column_stride);
+    hd_from_floats(problem->kernels, total, problem->dv, hd_grid_row(job->out, lanes->batch, lanes->head[r], 0), job->out->type,
+                   job->out->column_stride);
     if (job->lse->data)
       *(float *)hd_grid_row(job->lse, lanes->batch, lanes->head[r], 0) =
           block->seen ? hd_attn_lse(block->total_m[r], block->total_l[r]) : -INFINITY;

@@ -112,7 +112,8 @@ static void write_rows(const struct job *job, const struct worker *worker, const
   }
   for (int i = 0; i < lanes->count; i++) {
     if (!direct)
-      hd_from_floats(rows[i], problem->dv, hd_grid_row(out, lanes->batch, lanes->head[i], lanes->row[i]), out->type, out->column_stride);
+      hd_from_floats(kernels, rows[i], problem->dv, hd_grid_row(out, lanes->batch, lanes->head[i], lanes->row[i]), out->type,
+                     out->column_stride);
     if (job->lse.data) *(float *)hd_grid_row(&job->lse, lanes->batch, lanes->head[i], lanes->row[i]) = lse[i];
   }
 }

@@ -12,13 +12,15 @@ void hd_to_floats(const hd_kernels *kernels, const char *from, heed_type type, i
   }
 }
 
-void hd_from_floats(const float *from, int64_t n, char *to, heed_type type, int64_t step) {
+void hd_from_floats(const hd_kernels *kernels, const float *from, int64_t n, char *to, heed_type type, int64_t step) {
   int64_t size = (int64_t)heed_type_bytes(type);
   if (step == 1 && type == HEED_F32) {
     memcpy(to, from, (size_t)(n * size));
-    return;
+  } else if (step == 1 && (type == HEED_F16 || type == HEED_BF16)) {
+    kernels->narrow(from, n, type, (uint16_t *)to);
+  } else {
+    for (int64_t i = 0; i < n; i++) hd_element_store(to + i * step * size, type, from[i]);
   }
-  for (int64_t i = 0; i < n; i++) hd_element_store(to + i * step * size, type, from[i]);
 }
 
 void hd_lane_rows(const hd_kernels *kernels, const hd_grid *grid, const hd_lanes *lanes, int64_t column, int64_t columns, float *scratch,

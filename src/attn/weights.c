@@ -134,7 +134,7 @@ static void run_item(void *argument, int64_t i, int worker) {
   for (int lane = 0; lane < lanes.count; lane++) {
     if (job->asked.tap == HEED_TAP_WEIGHTS) normalise(job, &lanes, lane, seen >> lane & 1, rows[lane]);
     if (!direct)
-      hd_from_floats(rows[lane], problem->keys, hd_grid_row(&job->weights, lanes.batch, head, first + lane), HEED_F32,
+      hd_from_floats(problem->kernels, rows[lane], problem->keys, hd_grid_row(&job->weights, lanes.batch, head, first + lane), HEED_F32,
                      job->weights.column_stride);
   }
 }

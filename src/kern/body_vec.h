@@ -77,6 +77,17 @@ void KERNEL(widen)(const uint16_t *src, heed_type type, int64_t n, float *dst) {
   }
 }
 
+void KERNEL(narrow)(const float *src, int64_t n, heed_type type, uint16_t *dst) {
+  int64_t i = 0;
+  if (type == HEED_F16) {
+    for (; i + LANES <= n; i += LANES) v_store_f16(dst + i, v_load(src + i));
+    for (; i < n; i++) dst[i] = hd_f32_to_f16(src[i]);
+  } else {
+    for (; i + LANES <= n; i += LANES) v_store_bf16(dst + i, v_load(src + i));
+    for (; i < n; i++) dst[i] = hd_f32_to_bf16(src[i]);
+  }
+}
+
 /* ---- along a row: element i belongs to logical lane i mod 16; lanes meet in a fixed tree ------------------------------------------ */
 
 enum { ROW_LANES = 16, ROW_VECTORS = ROW_LANES / LANES };

@@ -123,6 +123,7 @@ typedef struct hd_attn_gradient {
  *   to_lanes       dst[c][r] = scale · rows[r][c] for r < count, 0 for count ≤ r < lanes
  *   from_lanes     rows[r][c] = src[c][r]
  *   widen          n stored numbers (HEED_F16 or HEED_BF16) to f32
+ *   narrow         n f32 to HEED_F16 or HEED_BF16, rounded to nearest even, the bits of hd_element_store
  *   row_max        the largest element, NaN passed over; −inf for n = 0
  *   row_exp2       row[i] = exp2(row[i] − maximum); returns the sum
  *   row_scale      row[i] *= factor
@@ -151,6 +152,7 @@ typedef struct hd_attn_gradient {
   X(void, to_lanes, (const float *const *rows, int count, int64_t columns, float scale, float *dst, int lanes))                            \
   X(void, from_lanes, (const float *src, int lanes, int count, int64_t columns, float *const *rows))                                       \
   X(void, widen, (const uint16_t *src, heed_type type, int64_t n, float *dst))                                                             \
+  X(void, narrow, (const float *src, int64_t n, heed_type type, uint16_t *dst))                                                            \
   X(float, row_max, (const float *row, int64_t n))                                                                                         \
   X(float, row_exp2, (float *row, int64_t n, float maximum))                                                                               \
   X(void, row_scale, (float *row, int64_t n, float factor))                                                                                \

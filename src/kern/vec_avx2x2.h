@@ -67,6 +67,15 @@ INLINE __m256 half_load_bf16(const uint16_t *p) {
 INLINE __m256 half_load_i8(const int8_t *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))); }
 INLINE vf v_load_f16(const uint16_t *p) { return (vf){half_load_f16(p), half_load_f16(p + 8)}; }
 INLINE vf v_load_bf16(const uint16_t *p) { return (vf){half_load_bf16(p), half_load_bf16(p + 8)}; }
+INLINE void v_store_f16(uint16_t *p, vf x) {
+  _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x.lo, _MM_FROUND_TO_NEAREST_INT));
+  _mm_storeu_si128((__m128i *)(p + 8), _mm256_cvtps_ph(x.hi, _MM_FROUND_TO_NEAREST_INT));
+}
+INLINE void v_store_bf16(uint16_t *p, vf x) {
+  float lane[LANES];
+  v_store(lane, x);
+  for (int i = 0; i < LANES; i++) p[i] = hd_f32_to_bf16(lane[i]);
+}
 INLINE vf v_load_i8(const int8_t *p) { return (vf){half_load_i8(p), half_load_i8(p + 8)}; }
 
 typedef struct {

@@ -51,6 +51,9 @@ INLINE vf v_exponent(vf x) {
 
 INLINE vf v_load_f16(const uint16_t *p) { return hd_f16_to_f32(*p); }
 INLINE vf v_load_bf16(const uint16_t *p) { return hd_bf16_to_f32(*p); }
+/* Rounded to nearest even; a NaN stays one, with its sign and what bits of it there is room for. */
+INLINE void v_store_f16(uint16_t *p, vf x) { *p = hd_f32_to_f16(x); }
+INLINE void v_store_bf16(uint16_t *p, vf x) { *p = hd_f32_to_bf16(x); }
 INLINE vf v_load_i8(const int8_t *p) { return *p; }
 
 /* Integers: LANES words of 32 bits. */

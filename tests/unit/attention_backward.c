@@ -2,6 +2,8 @@
 #include "attention_sample.h"
 #include "pthread_parallel.h"
 
+#include "../../src/kern/kernels.h"
+
 static heed_context *context;
 
 typedef struct gradients {
@@ -149,6 +151,54 @@ static void chunks_merge(void **state) {
   sample_free(&s);
 }
 
+/* Inputs in half precision give the gradients of the same numbers in f32, and gradients in half precision are those, rounded once: nothing is added up in halves. */
+static void half_gradients(sample *s, random_source *r, heed_type type) {
+  gradients g;
+  gradients_make(&g, s, r);
+  heed_view *const views[8] = {&s->vq, &s->vk, &s->vv, &s->vout, &g.vdout, &g.vdq, &g.vdk, &g.vdv};
+  uint16_t *halves[8];
+  const hd_kernels *kernels = hd_kernels_of(context);
+  for (int i = 0; i < 8; i++) {
+    float *data = views[i]->data;
+    int64_t count = hd_view_count(views[i]);
+    halves[i] = calloc((size_t)count + 1, sizeof *halves[i]);
+    if (i == 3) sample_run(context, s);
+    if (i < 5) kernels->narrow(data, count, type, halves[i]);
+    if (i < 5) kernels->widen(halves[i], type, count, data);
+  }
+  gradients_run(context, s, &g);
+  heed_view wide[8];
+  for (int i = 0; i < 8; i++) {
+    wide[i] = *views[i];
+    views[i]->data = halves[i];
+    views[i]->type = type;
+  }
+  gradients_run(context, s, &g);
+  for (int i = 0; i < 8; i++) {
+    int64_t count = hd_view_count(views[i]);
+    uint16_t *once = calloc((size_t)count + 1, sizeof *once);
+    kernels->narrow(wide[i].data, count, type, once);
+    assert_same_bytes(halves[i], once, count * 2, "a gradient in half precision", r->seed);
+    free(once);
+    free(halves[i]);
+    *views[i] = wide[i];
+  }
+  gradients_free(&g);
+}
+
+PROPERTY(half_gradients_are_rounded_once, 191, SAMPLE_ANY) { half_gradients(s, r, below(r, 2) ? HEED_F16 : HEED_BF16); }
+
+/* Enough queries that a sum kept in bf16 would stand still: each key's gradient has 4096 terms. */
+static void many_queries_in_bf16(void **state) {
+  (void)state;
+  random_source r = {.seed = 4096};
+  sample s = {.batch = 1, .heads = 2, .kv_heads = 1, .n = 2048, .m = 65, .d = 16, .dv = 8};
+  sample_fill(&s, &r, SAMPLE_CAUSAL);
+  align_start(&s);
+  half_gradients(&s, &r, HEED_BF16);
+  sample_free(&s);
+}
+
 /* P8: keys that no row with a gradient sees get exactly nothing. */
 PROPERTY(p8_no_gradient_from_the_past, 191, SAMPLE_CAUSAL) {
   gradients g;
@@ -282,6 +332,8 @@ int main(void) {
       cmocka_unit_test(the_reference_is_the_derivative),
       cmocka_unit_test(p34_p35_same_bits_everywhere),
       cmocka_unit_test(chunks_merge),
+      cmocka_unit_test(half_gradients_are_rounded_once),
+      cmocka_unit_test(many_queries_in_bf16),
       cmocka_unit_test(p8_no_gradient_from_the_past),
       cmocka_unit_test(p16_hidden_garbage_changes_nothing),
       cmocka_unit_test(nan_behind_the_diagonal),
