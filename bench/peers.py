@@ -365,8 +365,8 @@ def measure(e, case, options):
     for name, seconds in times.items():
         low, median, high = quartiles(seconds)
         entry = {"median_s": median, "q1_s": low, "q3_s": high, "difference": differences.get(name), "agrees": differences.get(name, 0) <= case.tolerance}
-        entry["of_peak"] = case.flops / median / peak
-        entry["of_bandwidth"] = case.bytes / median / read if case.bytes else None
+        entry["of_peak"] = case.flops / median / peak if options.clock == "wall" else None
+        entry["of_bandwidth"] = case.bytes / median / read if case.bytes and options.clock == "wall" else None
         if name != "heed":
             ratios = [theirs / ours for theirs, ours in zip(seconds, times["heed"])]
             entry["ratio_q1"], entry["ratio"], entry["ratio_q3"] = quartiles(ratios)
@@ -383,8 +383,9 @@ def print_row(name, row):
         goal = row["goal"] if other == "torch" else None
         mark = "" if goal is None else f"  {'reaches' if entry['ratio'] >= goal else 'SHORT OF'} {goal:g}"
         wrong = "" if ours["agrees"] and entry["agrees"] else f"  RESULTS DIFFER by {max(ours['difference'] or 0, entry['difference'] or 0):.1e}"
+        shares = "   -    -" if ours[share] is None else f"{ours[share]:.2f} {entry[share]:.2f}"
         quarters = f"{entry['ratio_q1']:.2f}–{entry['ratio_q3']:.2f}"
-        print(f"{name:32s} {ours['median_s'] * 1e3:9.3f} {other:>12s} {entry['median_s'] * 1e3:9.3f}  {entry['ratio']:6.2f} {quarters:>11s}   {ours[share]:.2f} {entry[share]:.2f}{mark}{wrong}", flush=True)
+        print(f"{name:32s} {ours['median_s'] * 1e3:9.3f} {other:>12s} {entry['median_s'] * 1e3:9.3f}  {entry['ratio']:6.2f} {quarters:>11s}   {shares}{mark}{wrong}", flush=True)
 
 
 def main():

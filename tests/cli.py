@@ -31,7 +31,7 @@ LAYERS = f"{DATA}/expected/layers"
 
 OK, FAILED, USAGE, BAD_FILE, UNSUPPORTED, NO_MEMORY, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 COMMANDS = "show generate logits tokenize inspect attend bench info help completion".split()
-BENCHES = "attention backward generate".split()
+BENCHES = "attention backward gemm generate".split()
 COMPLETE = [c for c in COMMANDS if c != "bench"] + [f"bench {b}" for b in BENCHES]
 ESCAPE = "\x1b"
 
@@ -596,6 +596,12 @@ class Bench(Case):
     def test_backward(self):
         for row in self.rows("backward", *self.ATTENTION):
             self.assertEqual(row["flops"], 2 * 2 * self.visible_pairs(row) * (6 * 16 + 4 * row["value_dim"]), row)
+
+    def test_gemm(self):
+        rows = self.rows("gemm", *"--batch 2 --rows 1,7 --outputs 5,20 --inputs 9 --transpose-a 0,1 --transpose-b 0,1 --type f32,f16,bf16".split())
+        self.assertEqual(len(rows), 48)
+        for row in rows:
+            self.assertEqual(row["flops"], 2 * 2 * row["rows"] * row["outputs"] * 9)
 
     def test_types_and_levels(self):
         for bench in ("attention", "backward"):
