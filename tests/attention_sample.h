@@ -59,8 +59,8 @@ static inline float *normals(random_source *r, int64_t count) {
 
 /* Sizes where tiles, chunks, vectors and blocks begin and end. */
 static inline int64_t edge_size(random_source *r, int64_t most) {
-  static const int64_t sizes[] = {1,  2,  3,  5,  7,  8,  13, 15,  16,  17,  23,  24,   25,   31,  37,
-                                  47, 48, 49, 63, 64, 65, 97, 127, 128, 129, 191, 1023, 1025, 1100};
+  static const int64_t sizes[] = {1,  2,  3,  5,  7,  8,  13, 15,  16,  17,  23,  24,   25,   31,   37,
+                                  47, 48, 49, 63, 64, 65, 97, 127, 128, 129, 191, 1023, 1024, 1025, 1100};
   int64_t size;
   do size = sizes[below(r, (int64_t)(sizeof sizes / sizeof *sizes))];
   while (size > most);
@@ -141,6 +141,11 @@ static inline void sample_free(sample *s) {
 
 static inline int64_t sample_out_count(const sample *s) { return s->batch * s->heads * s->n * s->dv; }
 
+/* The key/value head (over the batch) that a query head (over the batch) reads. */
+static inline int64_t sample_kv(const sample *s, int64_t head) {
+  return head / s->heads * s->kv_heads + head % s->heads / (s->heads / s->kv_heads);
+}
+
 static inline void sample_run(heed_context *context, sample *s) {
   heed_attention_extras extras = {.size = sizeof extras, .lse = &s->vlse};
   ok(context, heed_attention_forward(context, &s->a, &s->vq, &s->vk, &s->vv, &s->vout, &extras));
@@ -187,6 +192,17 @@ static inline void align_start(sample *s) {
 static inline void align_end(sample *s) {
   s->a.align = HEED_ALIGN_END;
   s->a.offset = 0;
+}
+
+/* Flushes subnormal numbers to zero, as a host may have asked of the CPU, or stops doing so. */
+static inline void flush_subnormals(bool on) {
+#if defined(__SSE__)
+  enum { FLUSH = 0x8000, INPUTS_ARE_ZERO = 0x0040 };
+  unsigned mode = __builtin_ia32_stmxcsr() & ~(unsigned)(FLUSH | INPUTS_ARE_ZERO);
+  __builtin_ia32_ldmxcsr(on ? mode | FLUSH | INPUTS_ARE_ZERO : mode);
+#else
+  (void)on;
+#endif
 }
 
 enum { ROUNDS = 16 };

@@ -158,12 +158,15 @@ static int find_runs(const hd_attn_block *block, const hd_attn_tile *tile, run r
 /* The block's columns of the tile's scratch. */
 INLINE float *block_scores(const hd_attn_block *block, const hd_attn_tile *tile) { return tile->scores + block->shift; }
 
-/* out[key][lane] = Σ_i key[i] q[i][lane] over a run: register tiles of `rows` keys, what is left in tiles of 4 (the last may repeat a key). q and out begin at lane 0 of the block. */
+/* out[key][lane] = Σ_i key[i] q[i][lane] over a run: register tiles of `rows` keys, what is left in tiles of 4. These end with the run, and so may
+ * compute a key twice, rather than go past it into rows of the scratch that belong to others; only a run of fewer keys than its tiles does, and such a run ends with the tile of keys. q and out
+ * begin at lane 0 of the block. */
 INLINE void score_width(const hd_attn_tile *tile, const run *r, const float *keys, int64_t stride, const float *q, int64_t d, int lanes,
                         float *out, vf *top, const int rows, const int vectors) {
   int whole = r->from + (r->to - r->from) / rows * rows, first = r->first * LANES;
+  int tail = HD_MAX(r->from, r->to - (r->to - whole + 3) / 4 * 4);
   multiply_scores(keys, stride, tile->keys, r->from, whole, q + first, d, lanes, out + first, tile->stride, top, rows, vectors);
-  multiply_scores(keys, stride, tile->keys, whole, r->to, q + first, d, lanes, out + first, tile->stride, top, 4, vectors);
+  multiply_scores(keys, stride, tile->keys, tail, r->to, q + first, d, lanes, out + first, tile->stride, top, 4, vectors);
 }
 
 /* Scores of one run: product, softcap, bias, visibility. top collects the largest visible score. */

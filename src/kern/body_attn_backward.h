@@ -45,7 +45,8 @@ INLINE void queries_width(const float *p, int64_t p_stride, int from, int to, in
   multiply_queries(p, p_stride, whole, to, begin, end, queries, first, out, out_stride, 4, vectors);
 }
 
-/* Scores to weights: P = exp2(S − L), 0 where hidden. */
+/* Scores to weights: P = exp2(S − L), 0 where hidden. L is at least S, and where L is so large that its rounding says otherwise P is 1, not a power of two beyond all bounds.
+ * The order of min keeps NaN. */
 INLINE void rebuild_weights(const hd_attn_gradient *g, const hd_attn_tile *tile, const run *r, const int vectors) {
   vf lse[4];
 #pragma GCC unroll 4
@@ -54,7 +55,7 @@ INLINE void rebuild_weights(const hd_attn_gradient *g, const hd_attn_tile *tile,
     float *row = block_scores(&g->block, tile) + key * tile->stride + r->first * LANES;
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; v++) {
-      vf p = v_exp2(v_sub(v_load(row + v * LANES), lse[v]));
+      vf p = v_exp2(v_min(v_set(0.0f), v_sub(v_load(row + v * LANES), lse[v])));
       if (tile->visible) p = v_keep(lanes_seeing(&g->block, tile->visible[key], r->first + v), p);
       v_store(row + v * LANES, p);
     }

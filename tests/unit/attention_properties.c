@@ -101,7 +101,7 @@ PROPERTY(p1_weights_make_the_output, 191, SAMPLE_ANY) {
   float *weights = run_weights(context, s);
   sample_run(context, s);
   for (int64_t row = 0; row < s->batch * s->heads * s->n; row++) {
-    int64_t head = row / s->n, kv = head / s->heads * s->kv_heads + head % s->heads / (s->heads / s->kv_heads);
+    int64_t head = row / s->n, kv = sample_kv(s, head);
     for (int64_t c = 0; c < s->dv; c++) {
       double sum = 0;
       for (int64_t j = 0; j < s->m; j++) sum += (double)weights[row * s->m + j] * s->v[(kv * s->m + j) * s->dv + c];
@@ -261,7 +261,7 @@ PROPERTY(p9_out_lies_between_the_values, 300, SAMPLE_CAUSAL | SAMPLE_SOFTCAP) {
   for (int64_t h = 0; h < s->batch * s->heads; h++)
     for (int64_t i = 0; i < s->n; i++)
       for (int64_t c = 0; c < s->dv; c++) {
-        const float *v = s->v + (h / s->heads * s->kv_heads + h % s->heads / (s->heads / s->kv_heads)) * s->m * s->dv;
+        const float *v = s->v + sample_kv(s, h) * s->m * s->dv;
         float low = INFINITY, high = -INFINITY, slack = 8 * sqrtf((float)s->m) * EPS;
         for (int64_t j = 0; j < s->m && j <= i; j++) {
           low = fminf(low, v[j * s->dv + c]);
@@ -310,7 +310,7 @@ PROPERTY(p12_one_visible_key, 191, SAMPLE_ATTEND) {
   for (int64_t row = 0; row < rows; row++) s->attend_data[row * s->m + (key[row] = below(r, s->m))] = 1;
   sample_run(context, s);
   for (int64_t row = 0; row < rows; row++) {
-    int64_t h = row / s->n, kv = h / s->heads * s->kv_heads + h % s->heads / (s->heads / s->kv_heads);
+    int64_t h = row / s->n, kv = sample_kv(s, h);
     assert_same_bytes(s->out + row * s->dv, s->v + (kv * s->m + key[row]) * s->dv, s->dv * 4, "the one value", r->seed);
     double score = 0, size = 0;
     for (int64_t c = 0; c < s->d; c++) {
@@ -415,20 +415,9 @@ PROPERTY(p19_minus_infinity_everywhere_but_one, 191, SAMPLE_BIAS) {
   for (int64_t i = 0; i < pairs; i++) s->bias_data[i] = i % s->m == i / s->m % s->m ? 3 : -INFINITY;
   sample_run(context, s);
   for (int64_t row = 0; row < s->batch * s->heads * s->n; row++) {
-    int64_t h = row / s->n, kv = h / s->heads * s->kv_heads + h % s->heads / (s->heads / s->kv_heads);
+    int64_t h = row / s->n, kv = sample_kv(s, h);
     assert_same_bytes(s->out + row * s->dv, s->v + (kv * s->m + row % s->m) * s->dv, s->dv * 4, "the one value", r->seed);
   }
-}
-
-/* Flushes subnormal numbers to zero, as a host may have asked of the CPU, or stops doing so. */
-static void flush_subnormals(bool on) {
-#if defined(__SSE__)
-  enum { FLUSH = 0x8000, INPUTS_ARE_ZERO = 0x0040 };
-  unsigned mode = __builtin_ia32_stmxcsr() & ~(unsigned)(FLUSH | INPUTS_ARE_ZERO);
-  __builtin_ia32_ldmxcsr(on ? mode | FLUSH | INPUTS_ARE_ZERO : mode);
-#else
-  (void)on;
-#endif
 }
 
 PROPERTY(p20_subnormal_inputs, 65, 0) {

@@ -1,0 +1,93 @@
+/* attention_gradients.h: the gradients of a sample: an upstream gradient, one array for each input, the fused backward pass into them and the oracle's. */
+#ifndef HEED_ATTENTION_GRADIENTS_H
+#define HEED_ATTENTION_GRADIENTS_H
+
+#include "attention_sample.h"
+
+enum { DQ, DK, DV, GRADIENTS };
+static const char *const gradient_names[GRADIENTS] = {"dq", "dk", "dv"};
+
+typedef struct gradients {
+  float *dout, *data[GRADIENTS];
+  heed_view vdout, view[GRADIENTS];
+  int64_t count[GRADIENTS]; /* elements */
+} gradients;
+
+static inline void gradients_make(gradients *g, const sample *s, random_source *r) {
+  const heed_view *like[GRADIENTS] = {&s->vq, &s->vk, &s->vv};
+  g->dout = normals(r, sample_out_count(s));
+  g->vdout = heed_view_of(g->dout, HEED_F32, s->vout.ndim, s->vout.dim);
+  for (int i = 0; i < GRADIENTS; i++) {
+    g->count[i] = hd_view_count(like[i]);
+    g->data[i] = floats(g->count[i]);
+    g->view[i] = heed_view_of(g->data[i], HEED_F32, like[i]->ndim, like[i]->dim);
+  }
+}
+
+static inline void gradients_free(gradients *g) {
+  free(g->dout);
+  for (int i = 0; i < GRADIENTS; i++) free(g->data[i]);
+}
+
+static inline heed_attention_gradients gradients_out(const heed_view view[GRADIENTS]) {
+  return (heed_attention_gradients){.size = sizeof(heed_attention_gradients), .dq = &view[DQ], .dk = &view[DK], .dv = &view[DV]};
+}
+
+/* The fused backward pass after a forward pass into s->out and s->lse. */
+static inline void gradients_run(heed_context *context, const sample *s, gradients *g) {
+  heed_attention_gradients out = gradients_out(g->view);
+  ok(context, heed_attention_backward(context, &s->a, &s->vq, &s->vk, &s->vv, &s->vout, &s->vlse, &g->vdout, &out));
+}
+
+/* Both passes into new arrays: what most properties begin with. */
+static inline void gradients_begin(heed_context *context, sample *s, random_source *r, gradients *g) {
+  gradients_make(g, s, r);
+  sample_run(context, s);
+  gradients_run(context, s, g);
+}
+
+/* The oracle's gradients, f64; the caller frees each. */
+static inline void gradients_reference(heed_context *context, const sample *s, const gradients *g, double *out[GRADIENTS]) {
+  heed_view view[GRADIENTS];
+  for (int i = 0; i < GRADIENTS; i++) {
+    out[i] = calloc((size_t)g->count[i] + 1, sizeof(double));
+    view[i] = heed_view_of(out[i], HEED_F64, g->view[i].ndim, g->view[i].dim);
+  }
+  heed_attention_gradients to = gradients_out(view);
+  ok(context, heed_attention_backward_reference(context, &s->a, &s->vq, &s->vk, &s->vv, &g->vdout, &to));
+}
+
+/* Every gradient within tolerance × max(1, its own largest). */
+static inline void assert_gradients_close(const gradients *g, double *const want[GRADIENTS], double tolerance, uint64_t seed) {
+  for (int i = 0; i < GRADIENTS; i++) {
+    double largest = 1;
+    for (int64_t j = 0; j < g->count[i]; j++) largest = fmax(largest, fabs(want[i][j]));
+    for (int64_t j = 0; j < g->count[i]; j++) assert_close(g->data[i][j], want[i][j], tolerance * largest, gradient_names[i], seed);
+  }
+}
+
+/* The bytes of every gradient, to compare with later ones; gradients_unchanged frees them. */
+typedef struct kept_gradients {
+  float *data[GRADIENTS];
+} kept_gradients;
+
+static inline kept_gradients gradients_keep(const gradients *g) {
+  kept_gradients kept;
+  for (int i = 0; i < GRADIENTS; i++) kept.data[i] = copy_of(g->data[i], g->count[i]);
+  return kept;
+}
+
+static inline void kept_free(kept_gradients *kept) {
+  for (int i = 0; i < GRADIENTS; i++) free(kept->data[i]);
+}
+
+static inline void gradients_unchanged(kept_gradients kept, const gradients *g, const char *what, uint64_t seed) {
+  for (int i = 0; i < GRADIENTS; i++) {
+    char label[96];
+    snprintf(label, sizeof label, "%s of %s", gradient_names[i], what);
+    assert_same_bytes(g->data[i], kept.data[i], g->count[i] * (int64_t)sizeof(float), label, seed);
+  }
+  kept_free(&kept);
+}
+
+#endif
