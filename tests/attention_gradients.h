@@ -4,20 +4,25 @@
 
 #include "attention_sample.h"
 
-enum { DQ, DK, DV, GRADIENTS };
-static const char *const gradient_names[GRADIENTS] = {"dq", "dk", "dv"};
+enum { DQ, DK, DV, DBIAS, DSINK, GRADIENTS };
+static const char *const gradient_names[GRADIENTS] = {"dq", "dk", "dv", "dbias", "dsink"};
 
 typedef struct gradients {
   float *dout, *data[GRADIENTS];
+  float *input[GRADIENTS]; /* what each is the gradient of; NULL where the sample has no such input */
   heed_view vdout, view[GRADIENTS];
   int64_t count[GRADIENTS]; /* elements */
+  int64_t pairs;
 } gradients;
 
 static inline void gradients_make(gradients *g, const sample *s, random_source *r) {
-  const heed_view *like[GRADIENTS] = {&s->vq, &s->vk, &s->vv};
+  const heed_view *like[GRADIENTS] = {&s->vq, &s->vk, &s->vv, s->a.bias, s->a.sink};
+  *g = (gradients){.pairs = s->batch * s->heads * s->n * s->m};
   g->dout = normals(r, sample_out_count(s));
   g->vdout = heed_view_of(g->dout, HEED_F32, s->vout.ndim, s->vout.dim);
   for (int i = 0; i < GRADIENTS; i++) {
+    if (!like[i]) continue;
+    g->input[i] = like[i]->data;
     g->count[i] = hd_view_count(like[i]);
     g->data[i] = floats(g->count[i]);
     g->view[i] = heed_view_of(g->data[i], HEED_F32, like[i]->ndim, like[i]->dim);
@@ -29,13 +34,17 @@ static inline void gradients_free(gradients *g) {
   for (int i = 0; i < GRADIENTS; i++) free(g->data[i]);
 }
 
-static inline heed_attention_gradients gradients_out(const heed_view view[GRADIENTS]) {
-  return (heed_attention_gradients){.size = sizeof(heed_attention_gradients), .dq = &view[DQ], .dk = &view[DK], .dv = &view[DV]};
+static inline heed_attention_gradients gradients_out(const gradients *g, const heed_view view[GRADIENTS]) {
+  heed_attention_gradients to = {.size = sizeof to};
+  const heed_view **const place[GRADIENTS] = {&to.dq, &to.dk, &to.dv, &to.dbias, &to.dsink};
+  for (int i = 0; i < GRADIENTS; i++)
+    if (g->input[i]) *place[i] = &view[i];
+  return to;
 }
 
 /* The fused backward pass after a forward pass into s->out and s->lse. */
 static inline void gradients_run(heed_context *context, const sample *s, gradients *g) {
-  heed_attention_gradients out = gradients_out(g->view);
+  heed_attention_gradients out = gradients_out(g, g->view);
   ok(context, heed_attention_backward(context, &s->a, &s->vq, &s->vk, &s->vv, &s->vout, &s->vlse, &g->vdout, &out));
 }
 
@@ -51,16 +60,16 @@ static inline void gradients_reference(heed_context *context, const sample *s, c
   heed_view view[GRADIENTS];
   for (int i = 0; i < GRADIENTS; i++) {
     out[i] = calloc((size_t)g->count[i] + 1, sizeof(double));
-    view[i] = heed_view_of(out[i], HEED_F64, g->view[i].ndim, g->view[i].dim);
+    if (g->input[i]) view[i] = heed_view_of(out[i], HEED_F64, g->view[i].ndim, g->view[i].dim);
   }
-  heed_attention_gradients to = gradients_out(view);
+  heed_attention_gradients to = gradients_out(g, view);
   ok(context, heed_attention_backward_reference(context, &s->a, &s->vq, &s->vk, &s->vv, &g->vdout, &to));
 }
 
-/* Every gradient within tolerance × max(1, its own largest). */
+/* Every gradient within tolerance × max(1, its own largest). An element of a bias that broadcasts is the sum of many pairs that cancel: there their number counts, as it does for rounding. */
 static inline void assert_gradients_close(const gradients *g, double *const want[GRADIENTS], double tolerance, uint64_t seed) {
   for (int i = 0; i < GRADIENTS; i++) {
-    double largest = 1;
+    double largest = i == DBIAS && g->count[i] ? sqrt((double)g->pairs / (double)g->count[i]) : 1;
     for (int64_t j = 0; j < g->count[i]; j++) largest = fmax(largest, fabs(want[i][j]));
     for (int64_t j = 0; j < g->count[i]; j++) assert_close(g->data[i][j], want[i][j], tolerance * largest, gradient_names[i], seed);
   }

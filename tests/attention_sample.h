@@ -24,7 +24,8 @@ static inline float normal(random_source *r) {
   return (float)((sum * 0x1p-32 - 2) * 1.7320508075688772);
 }
 
-/* What a sample may be restricted by; SAMPLE_ANY draws each with probability 1/3. */
+/* What a sample may be restricted or changed by. SAMPLE_ANY draws each restriction, term and cap with probability 1/3; SAMPLE_EVERYTHING also what takes weight away (sink, dropout), so that rows
+ * need not sum to 1. */
 enum {
   SAMPLE_CAUSAL = 1,
   SAMPLE_WINDOW = 2,
@@ -32,17 +33,24 @@ enum {
   SAMPLE_ATTEND = 8,
   SAMPLE_BIAS = 16,
   SAMPLE_SOFTCAP = 32,
-  SAMPLE_KINDS = 6,
-  SAMPLE_ANY = -1
+  SAMPLE_ALIBI = 64,
+  SAMPLE_DOCUMENTS = 128,
+  SAMPLE_KINDS = 8,
+  SAMPLE_SINK = 256,
+  SAMPLE_DROPOUT = 512,
+  SAMPLE_BROADCAST = 1024, /* a bias that has some axes only once */
+  SAMPLE_ALL_KINDS = 11,
+  SAMPLE_ANY = -1,
+  SAMPLE_EVERYTHING = -2
 };
 
 typedef struct sample {
   int64_t batch, heads, kv_heads, n, m, d, dv;
-  float *q, *k, *v, *out, *lse, *bias_data;
+  float *q, *k, *v, *out, *lse, *bias_data, *slopes, *sinks;
   uint8_t *attend_data;
-  int64_t *lengths;
+  int64_t *lengths, *bounds; /* of 3 documents: queries, then keys */
   heed_attention a;
-  heed_view vq, vk, vv, vout, vlse, vattend, vbias;
+  heed_view vq, vk, vv, vout, vlse, vattend, vbias, valibi, vsink;
 } sample;
 
 static inline float *floats(int64_t count) {
@@ -84,8 +92,11 @@ static inline void sample_fill(sample *s, random_source *r, int kinds) {
   s->out = floats(s->batch * s->heads * s->n * s->dv);
   s->lse = floats(s->batch * s->heads * s->n);
   s->a = (heed_attention){.size = sizeof s->a};
-  if (kinds == SAMPLE_ANY)
-    for (int i = kinds = 0; i < SAMPLE_KINDS; i++) kinds |= below(r, 3) == 0 ? 1 << i : 0;
+  if (kinds < 0) {
+    int most = kinds == SAMPLE_ANY ? SAMPLE_KINDS : SAMPLE_ALL_KINDS;
+    kinds = 0;
+    for (int i = 0; i < most; i++) kinds |= below(r, 3) == 0 ? 1 << i : 0;
+  }
   if (kinds & SAMPLE_CAUSAL) s->a.causal = true;
   if (kinds & SAMPLE_WINDOW) {
     s->a.has_window_left = below(r, 3) > 0;
@@ -93,7 +104,21 @@ static inline void sample_fill(sample *s, random_source *r, int kinds) {
     s->a.window_left = s->a.has_window_left ? below(r, 80) : 0;
     s->a.window_right = s->a.has_window_right ? below(r, 80) : 0;
   }
-  if (kinds & (SAMPLE_CAUSAL | SAMPLE_WINDOW)) {
+  if (kinds & SAMPLE_DOCUMENTS) {
+    enum { DOCUMENTS = 3 };
+    s->bounds = malloc(2 * (DOCUMENTS + 1) * sizeof *s->bounds);
+    for (int side = 0; side < 2; side++) {
+      int64_t *bound = s->bounds + side * (DOCUMENTS + 1), total = side ? s->m : s->n, x = below(r, total + 1), y = below(r, total + 1);
+      bound[0] = 0;
+      bound[1] = x < y ? x : y;
+      bound[2] = x < y ? y : x;
+      bound[3] = total;
+    }
+    s->a.documents = DOCUMENTS;
+    s->a.query_documents = s->bounds;
+    s->a.key_documents = s->bounds + DOCUMENTS + 1;
+  }
+  if (kinds & (SAMPLE_CAUSAL | SAMPLE_WINDOW | SAMPLE_ALIBI)) {
     s->a.align = (heed_align)(1 + below(r, 3));
     if (s->a.align == HEED_ALIGN_GIVEN) s->a.offset = below(r, s->m + 20) - 10;
   }
@@ -112,8 +137,27 @@ static inline void sample_fill(sample *s, random_source *r, int kinds) {
     s->bias_data = normals(r, pairs);
     for (int64_t i = 0; i < pairs; i++)
       if (below(r, 10) == 0) s->bias_data[i] = -INFINITY;
-    s->vbias = heed_view_of(s->bias_data, HEED_F32, 4, (int64_t[]){s->batch, s->heads, s->n, s->m});
+    int64_t dim[] = {s->batch, s->heads, s->n, s->m};
+    for (int axis = 0; axis < 4 && kinds & SAMPLE_BROADCAST; axis++)
+      if (below(r, 2)) dim[axis] = 1;
+    s->vbias = heed_view_of(s->bias_data, HEED_F32, 4, dim);
     s->a.bias = &s->vbias;
+  }
+  if (kinds & SAMPLE_ALIBI) {
+    s->slopes = floats(s->heads);
+    for (int64_t h = 0; h < s->heads; h++) s->slopes[h] = (float)uniform(r);
+    s->valibi = heed_view_of(s->slopes, HEED_F32, 1, &s->heads);
+    s->a.alibi = &s->valibi;
+  }
+  if (kinds & SAMPLE_SINK) {
+    s->sinks = normals(r, s->heads);
+    s->vsink = heed_view_of(s->sinks, HEED_F32, 1, &s->heads);
+    s->a.sink = &s->vsink;
+  }
+  if (kinds & SAMPLE_DROPOUT) {
+    s->a.dropout = 0.6 * uniform(r);
+    s->a.seed = r->seed;
+    s->a.stream = (uint32_t)below(r, 1000);
   }
   if (kinds & SAMPLE_SOFTCAP) s->a.softcap = 0.5 + 10 * uniform(r);
   sample_views(s);
@@ -137,6 +181,9 @@ static inline void sample_free(sample *s) {
   free(s->bias_data);
   free(s->attend_data);
   free(s->lengths);
+  free(s->bounds);
+  free(s->slopes);
+  free(s->sinks);
 }
 
 static inline int64_t sample_out_count(const sample *s) { return s->batch * s->heads * s->n * s->dv; }

@@ -137,15 +137,17 @@ HEED_API heed_view heed_view_swap(heed_view view, int axis_a, int axis_b);
 
 /* ---- attention ---------------------------------------------------------------------------------------------------------- */
 
-/* Which key position query 0 stands at: causal, windows and every positional pattern share it. START: 0 ("top-left"). END: keys − queries, or
+/* Which key position query 0 stands at: causal, windows and every positional term share it. START: 0 ("top-left"). END: keys − queries, or
  * key length − queries where the batch entry has a key length ("bottom-right"). GIVEN: offset, or offsets[batch]. UNSET is accepted where
- * nothing depends on it or START and END agree; otherwise the call is refused. */
+ * nothing depends on it or START and END agree; otherwise the call is refused. With packed documents all this holds within each document. */
 typedef enum heed_align { HEED_ALIGN_UNSET, HEED_ALIGN_START, HEED_ALIGN_END, HEED_ALIGN_GIVEN } heed_align;
 
 /* What attention means in one call: score × visibility × normaliser.
- *   s_ij = scale · (q_i · k_j);  s = softcap · tanh(s / softcap) if softcap > 0;  s += bias_ij;  softmax over the visible keys;  · V
+ *   s_ij = scale · (q_i · k_j);  s = softcap · tanh(s / softcap) if softcap > 0;  s += bias_ij − slope · |p_i − j|;  softmax over the visible keys, and the sink
+ *   if there is one;  dropout;  · V
  * With p_i = i + offset (see heed_align), key j is visible to query i iff every restriction asked for allows it:
- *   causal: j ≤ p_i · window: p_i − window_left ≤ j ≤ p_i + window_right · key_lengths: j < key_lengths[b] · attend: true there · bias > −inf.
+ *   causal: j ≤ p_i · window: p_i − window_left ≤ j ≤ p_i + window_right · key_lengths: j < key_lengths[b] · documents: i and j belong to the same one ·
+ *   attend: true there · bias > −inf.
  * A query that sees no key gets output 0 and lse −inf. Memory that no query may see changes no bit of the result. */
 typedef struct heed_attention {
   size_t size; /* sizeof (heed_attention) */
@@ -161,16 +163,33 @@ typedef struct heed_attention {
   int64_t offset;             /* with HEED_ALIGN_GIVEN, unless offsets is given */
   const int64_t *offsets;     /* [B] or NULL */
   const int64_t *key_lengths; /* [B] or NULL; each in [0, m] */
-  const heed_view
-      *attend; /* HEED_BOOL or HEED_U8 [n,m], [H,n,m] or [B,H,n,m], any dimension 1; true = may look. (PyTorch's MultiheadAttention
-                                * key_padding_mask means the opposite.) NULL: none */
+  /* HEED_BOOL or HEED_U8 [n,m], [H,n,m] or [B,H,n,m], any dimension 1; true = may look. (PyTorch's MultiheadAttention key_padding_mask means the
+   * opposite.) NULL: none */
+  const heed_view *attend;
   const heed_view *bias; /* f32, f64, f16 or bf16, shapes as attend; −inf hides a pair exactly as attend does. NULL: none */
+
+  /* [H], f32, f64, f16 or bf16: slopes of ALiBi (Press, Smith, Lewis, "Train Short, Test Long", 2022); positions count as for causal. NULL: none */
+  const heed_view *alibi;
+  /* [H], types as alibi: a learned score a head, in natural units, that joins every row's sum and adds nothing to its output, so that a row's weights may sum to less than 1;
+   * lse then counts it. NULL: none. (Xiao et al., "Efficient Streaming Language Models with Attention Sinks", 2024; gpt-oss.) */
+  const heed_view *sink;
+
+  /* Several documents packed into one row of tokens: document t holds queries [query_documents[t], query_documents[t + 1]) and keys likewise, the same in every batch
+   * entry. [documents + 1] numbers from 0 to n, and to m, never falling; an empty document is legal. key_documents NULL: as query_documents. */
+  int64_t documents; /* 0: not packed */
+  const int64_t *query_documents, *key_documents;
+
+  /* Weights are dropped with this probability and those kept divided by 1 − dropout; 0: none, 1: all. Which ones depends on seed, stream (layers take different ones), batch entry, head,
+   * query and key alone: Philox4x32-10 with key seed and counter (key / 4, query, batch · H + head, stream), word key mod 4, dropped iff word < dropout · 2^32. */
+  double dropout;
+  uint64_t seed;
+  uint32_t stream;
 } heed_attention;
 
 /* Further outputs; NULL: not asked. */
 typedef struct heed_attention_extras {
   size_t size;          /* sizeof (heed_attention_extras) */
-  const heed_view *lse; /* f32 (f64 from the reference) [B,H,n]: log of the sum of exp(s_ij) over the visible keys */
+  const heed_view *lse; /* f32 (f64 from the reference) [B,H,n]: log of the sum of exp(s_ij) over the visible keys (and the sink) */
 } heed_attention_extras;
 
 /* out = softmax(scores over visible keys) · v, one row per (batch, head, query). Accumulation is f32.
@@ -192,6 +211,8 @@ HEED_API heed_status heed_attention_reference(heed_context *context, const heed_
 typedef struct heed_attention_gradients {
   size_t size; /* sizeof (heed_attention_gradients) */
   const heed_view *dq, *dk, *dv;
+  const heed_view *dbias; /* summed over the dimensions that the bias broadcasts */
+  const heed_view *dsink; /* summed over batch and queries */
 } heed_attention_gradients;
 
 /* The gradients of a loss whose gradient with respect to out is dout, from what forward was given and gave: q, k, v, out and lse (f32). The weights are rebuilt

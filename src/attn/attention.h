@@ -2,8 +2,10 @@
 #ifndef HD_ATTENTION_H
 #define HD_ATTENTION_H
 
+#include "lanes.h"
 #include "problem.h"
 #include "source.h"
+#include "term.h"
 
 /* out [lead...,H,n,dv], q [lead...,H,n,d]; k and v give batch, kv heads, keys and columns. lse may be NULL. Checks everything but overlap. */
 heed_status hd_attention_run(heed_context *context, const heed_attention *a, const heed_view *q, const hd_source *k, const hd_source *v,
@@ -41,21 +43,6 @@ heed_status hd_outputs_apart(heed_context *context, const hd_named_view *output,
 /* n numbers `step` elements apart as contiguous f32, and back. */
 void hd_to_floats(const hd_kernels *kernels, const char *from, heed_type type, int64_t step, int64_t n, float *to);
 void hd_from_floats(const hd_kernels *kernels, const float *from, int64_t n, char *to, heed_type type, int64_t step);
-
-/* Query rows as lanes: lane i is row row[i] of head head[i], all of one batch entry. */
-typedef struct hd_lanes {
-  int64_t batch;
-  int count;
-  int64_t head[HD_MAX_LANES], row[HD_MAX_LANES];
-} hd_lanes;
-
-/* The rows of `grid` that the lanes name, columns [column, column + columns), as pointers to contiguous f32: into the grid where it is that, else into scratch [count][columns]. */
-void hd_lane_rows(const hd_kernels *kernels, const hd_grid *grid, const hd_lanes *lanes, int64_t column, int64_t columns, float *scratch,
-                  const float **rows);
-
-/* The bits of lanes that are the same query rows of `heads` heads in turn, for keys [k0, k1), at most one tile. */
-hd_cover hd_lanes_visible(const hd_problem *problem, const hd_lanes *lanes, int heads, int64_t k0, int64_t k1,
-                          uint64_t visible[HD_KEY_TILE]);
 
 /* Sets every element to 0; nothing where the grid is absent. */
 void hd_fill_zero(const hd_grid *grid);

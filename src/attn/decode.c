@@ -23,7 +23,7 @@ struct job {
 };
 
 bool hd_decodes(const hd_problem *problem) {
-  if (problem->queries != 1 || problem->a.bias || problem->softcap_log2 != 0) return false;
+  if (problem->queries != 1 || problem->terms || problem->a.sink || problem->a.dropout > 0 || problem->softcap_log2 != 0) return false;
   for (int i = 0; i < problem->patterns; i++)
     if (!problem->pattern[i]->interval) return false;
   return true;
@@ -31,24 +31,14 @@ bool hd_decodes(const hd_problem *problem) {
 
 /* One worker's arrays, cut from memory; with memory NULL only their size, in floats. False where that overflows. */
 static bool lay_out(const hd_problem *problem, struct worker *worker, float *memory, int64_t *floats) {
-  const struct {
-    float **array;
-    int64_t rows, columns;
-  } parts[] = {
+  const hd_part parts[] = {
       {&worker->q, HD_DECODE_ROWS, problem->d},      {&worker->o, HD_DECODE_ROWS, problem->dv},
       {&worker->total, HD_DECODE_ROWS, problem->dv}, {&worker->scores, HD_DECODE_ROWS, HD_KEY_TILE},
       {&worker->rows, HD_DECODE_ROWS, problem->d},   {&worker->keys, HD_KEY_TILE, problem->d},
       {&worker->values, HD_KEY_TILE, problem->dv},
   };
   *floats = 0;
-  for (int i = 0; i < HD_COUNT(parts); i++) {
-    int64_t size;
-    if (memory) *parts[i].array = memory + *floats;
-    if (!hd_mul(parts[i].rows, parts[i].columns, &size) || !hd_add(size, HD_ALIGN / 4 - 1, &size)) return false;
-    size = size / (HD_ALIGN / 4) * (HD_ALIGN / 4);
-    if (!hd_add(*floats, size, floats)) return false;
-  }
-  return true;
+  return hd_cut(memory, parts, (int)HD_COUNT(parts), floats);
 }
 
 static void read_queries(const struct job *job, const struct worker *worker, const hd_lanes *lanes) {
@@ -115,6 +105,7 @@ static void run_item(void *argument, int64_t i, int worker) {
   i += job->first_item;
   int64_t kv = i / job->head_tiles, kv_head = kv % problem->kv_heads, first = i % job->head_tiles * job->tile_heads;
   hd_lanes lanes = {.batch = kv / problem->kv_heads, .count = (int)HD_MIN(job->tile_heads, problem->group - first)};
+  lanes.heads = lanes.count;
   for (int r = 0; r < lanes.count; r++) lanes.head[r] = kv_head * problem->group + first + r;
   decode_heads(job, &job->workers[worker], &lanes, kv_head);
 }

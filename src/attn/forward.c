@@ -7,13 +7,11 @@
 
 #include <math.h>
 
-enum { MAX_BLOCKS = HD_MAX_LANES / 4 }; // the narrowest block is the scalar level's
-
 struct worker {
   float *queries;                   /* [d][lanes] of every block in turn */
   float *chunk, *total;             /* [dv][lanes] likewise */
   float *m, *l, *total_m, *total_l; /* [lanes] */
-  float *scores, *bias;             /* [64][lanes] */
+  float *scores, *terms;            /* [64][lanes] */
   float *rows;                      /* [lanes][max(d, dv, 64)]: rows that need a copy on their way in or out */
   float *keys, *values;             /* [64][d], [64][dv]: keys and values that need one */
 };
@@ -22,21 +20,17 @@ struct job {
   const hd_problem *problem;
   hd_grid q, out, lse; /* lse.data NULL: not asked */
   const hd_source *k, *v;
-  int64_t tile_queries, query_tiles, tile_heads, head_tiles; /* query tiles a head; tiles of heads a group */
+  hd_tiling tiling;
   int64_t first_item;
   struct worker *workers;
 };
 
 /* ---- scratch ---------------------------------------------------------------------------------------------------------------------- */
 
-/* One worker's arrays, cut from memory; with memory NULL only their size, in floats. False where that overflows. */
 static bool lay_out(const hd_problem *problem, struct worker *worker, float *memory, int64_t *floats) {
   const int64_t lanes = problem->kernels->tile_lanes, d = problem->d, dv = problem->dv;
   const int64_t widest = HD_MAX(HD_MAX(d, dv), HD_KEY_TILE);
-  const struct {
-    float **array;
-    int64_t rows, columns;
-  } parts[] = {
+  const hd_part parts[] = {
       {&worker->queries, d, lanes},
       {&worker->chunk, dv, lanes},
       {&worker->total, dv, lanes},
@@ -45,20 +39,13 @@ static bool lay_out(const hd_problem *problem, struct worker *worker, float *mem
       {&worker->total_m, 1, lanes},
       {&worker->total_l, 1, lanes},
       {&worker->scores, HD_KEY_TILE, lanes},
-      {&worker->bias, HD_KEY_TILE, lanes},
+      {&worker->terms, HD_KEY_TILE, lanes},
       {&worker->rows, widest, lanes},
       {&worker->keys, d, HD_KEY_TILE},
       {&worker->values, dv, HD_KEY_TILE},
   };
   *floats = 0;
-  for (int i = 0; i < HD_COUNT(parts); i++) {
-    int64_t size;
-    if (memory) *parts[i].array = memory + *floats;
-    if (!hd_mul(parts[i].rows, parts[i].columns, &size) || !hd_add(size, HD_ALIGN / 4 - 1, &size)) return false;
-    size = size / (HD_ALIGN / 4) * (HD_ALIGN / 4);
-    if (!hd_add(*floats, size, floats)) return false;
-  }
-  return true;
+  return hd_cut(memory, parts, (int)HD_COUNT(parts), floats);
 }
 
 /* ---- one query tile --------------------------------------------------------------------------------------------------------------- */
@@ -69,24 +56,17 @@ static void prepare_blocks(const struct job *job, const struct worker *worker, c
   const float *rows[HD_MAX_LANES];
   hd_lane_rows(kernels, &job->q, lanes, 0, problem->d, worker->rows, rows);
   for (int i = 0; i < count; i++) {
-    int shift = i * kernels->block_lanes, used = HD_MIN(lanes->count - shift, kernels->block_lanes);
-    int width = (int)hd_ceil_div(used, kernels->vector) * kernels->vector;
     hd_attn_block *block = &blocks[i];
+    *block = hd_lanes_block(problem, lanes, i);
+    int shift = block->shift, width = block->lanes, used = HD_MIN(lanes->count - shift, width);
     float *queries = worker->queries + shift * problem->d;
-    *block = (hd_attn_block){
-        .d = problem->d,
-        .dv = problem->dv,
-        .lanes = width,
-        .shift = shift,
-        .used = ~(uint64_t)0 >> (64 - used),
-        .q = queries,
-        .o = worker->chunk + shift * problem->dv,
-        .m = worker->m + shift,
-        .l = worker->l + shift,
-        .total_o = worker->total + shift * problem->dv,
-        .total_m = worker->total_m + shift,
-        .total_l = worker->total_l + shift,
-    };
+    block->q = queries;
+    block->o = worker->chunk + shift * problem->dv;
+    block->m = worker->m + shift;
+    block->l = worker->l + shift;
+    block->total_o = worker->total + shift * problem->dv;
+    block->total_m = worker->total_m + shift;
+    block->total_l = worker->total_l + shift;
     kernels->to_lanes(rows + shift, used, problem->d, (float)(problem->scale * HD_LOG2E), queries, width);
     for (int lane = 0; lane < width; lane++) {
       block->m[lane] = block->total_m[lane] = -INFINITY;
@@ -118,20 +98,30 @@ static void write_rows(const struct job *job, const struct worker *worker, const
   }
 }
 
-static void attend_lanes(const struct job *job, const struct worker *worker, const hd_lanes *lanes, int heads, int64_t kv_head) {
+/* The sink is a chunk of one key whose value is 0. */
+static void merge_sink(const struct job *job, const hd_lanes *lanes, hd_attn_block *block) {
+  const hd_problem *problem = job->problem;
+  for (int lane = 0; lane < block->lanes; lane++) {
+    int at = HD_MIN(block->shift + lane, lanes->count - 1);
+    block->m[lane] = (float)(hd_per_head(problem->a.sink, lanes->head[at]) * HD_LOG2E);
+    block->l[lane] = 1;
+  }
+  problem->kernels->attn_merge(block);
+}
+
+static void attend_lanes(const struct job *job, const struct worker *worker, const hd_lanes *lanes, int64_t kv_head) {
   const hd_problem *problem = job->problem;
   const hd_kernels *kernels = problem->kernels;
-  hd_attn_block blocks[MAX_BLOCKS];
-  int count = (int)hd_ceil_div(lanes->count, kernels->block_lanes),
-      padded = (int)hd_ceil_div(lanes->count, kernels->vector) * kernels->vector;
+  hd_attn_block blocks[HD_MAX_BLOCKS];
+  const int count = hd_lanes_blocks(problem, lanes), padded = hd_lanes_padded(problem, lanes);
   prepare_blocks(job, worker, lanes, blocks, count);
 
   int64_t begin, end, chunk = -1;
-  uint64_t visible[HD_KEY_TILE];
-  hd_visible_span(problem, lanes->batch, lanes->row[0], lanes->row[0] + lanes->count / heads, &begin, &end);
+  uint64_t visible[HD_KEY_TILE], kept[HD_KEY_TILE];
+  hd_visible_span(problem, lanes->batch, lanes->row[0], lanes->row[lanes->count - 1] + 1, &begin, &end);
   for (int64_t k0 = begin, k1; k0 < end; k0 = k1) {
     k1 = HD_MIN((k0 / HD_KEY_TILE + 1) * HD_KEY_TILE, end);
-    hd_cover cover = hd_lanes_visible(problem, lanes, heads, k0, k1, visible);
+    hd_cover cover = hd_lanes_visible(problem, lanes, k0, k1, visible);
     if (cover == HD_EMPTY) continue;
     if (chunk >= 0 && chunk != k0 / HD_KEY_CHUNK)
       for (int i = 0; i < count; i++) kernels->attn_merge(&blocks[i]);
@@ -143,19 +133,19 @@ static void attend_lanes(const struct job *job, const struct worker *worker, con
         .softcap = problem->softcap_log2,
         .scores = worker->scores,
         .stride = padded,
+        .bias_stride = padded,
+        .kept = hd_lanes_kept(problem, lanes, k0, k1, kept),
+        .keep_factor = problem->keep_factor,
     };
-    if (problem->a.bias) {
-      const float *rows[HD_MAX_LANES];
-      hd_lane_rows(kernels, &problem->bias, lanes, k0, k1 - k0, worker->rows, rows);
-      kernels->to_lanes(rows, lanes->count, k1 - k0, 1.0f, worker->bias, padded);
-      tile.bias = worker->bias;
-      tile.bias_stride = padded;
-    }
+    if (hd_terms_in_lanes(problem, lanes, k0, k1, worker->rows, worker->terms, padded)) tile.bias = worker->terms;
     tile.k = job->k->rows(job->k, lanes->batch, kv_head, k0, tile.keys, worker->keys, &tile.k_stride);
     tile.v = job->v->rows(job->v, lanes->batch, kv_head, k0, tile.keys, worker->values, &tile.v_stride);
     for (int i = 0; i < count; i++) kernels->attn_tile(&blocks[i], &tile);
   }
-  for (int i = 0; i < count; i++) kernels->attn_merge(&blocks[i]);
+  for (int i = 0; i < count; i++) {
+    kernels->attn_merge(&blocks[i]);
+    if (problem->a.sink) merge_sink(job, lanes, &blocks[i]);
+  }
   write_rows(job, worker, lanes, blocks, count);
 }
 
@@ -164,23 +154,18 @@ static void run_item(void *argument, int64_t i, int worker) {
   const hd_problem *problem = job->problem;
   i += job->first_item;
   // Head by head, so that its keys and values stay in a near cache; in each the last query tiles first: under a causal pattern they are the longest, and short ones fill the end.
-  int64_t group = i / job->query_tiles, tile = job->query_tiles - 1 - i % job->query_tiles;
-  int64_t head_tile = group % job->head_tiles, kv = group / job->head_tiles;
-  int64_t kv_head = kv % problem->kv_heads;
-  int64_t q0 = tile * job->tile_queries, queries = HD_MIN(job->tile_queries, problem->queries - q0);
-  int64_t first = head_tile * job->tile_heads, heads = HD_MIN(job->tile_heads, problem->group - first);
-  hd_lanes lanes = {.batch = kv / problem->kv_heads, .count = (int)(heads * queries)};
-  for (int lane = 0; lane < lanes.count; lane++) {
-    lanes.head[lane] = kv_head * problem->group + first + lane / queries;
-    lanes.row[lane] = q0 + lane % queries;
-  }
-  attend_lanes(job, &job->workers[worker], &lanes, (int)heads, kv_head);
+  const hd_tiling *tiling = &job->tiling;
+  int64_t group = i / tiling->query_tiles, tile = tiling->query_tiles - 1 - i % tiling->query_tiles;
+  int64_t kv = group / tiling->head_tiles, kv_head = kv % problem->kv_heads;
+  hd_lanes lanes;
+  hd_lanes_of(problem, tiling, kv, group % tiling->head_tiles, tile, &lanes);
+  attend_lanes(job, &job->workers[worker], &lanes, kv_head);
 }
 
 /* ---- the call --------------------------------------------------------------------------------------------------------------------- */
 
 static int64_t item_count(const struct job *job) {
-  return job->problem->batch * job->problem->kv_heads * job->head_tiles * job->query_tiles;
+  return job->problem->batch * job->problem->kv_heads * job->tiling.head_tiles * job->tiling.query_tiles;
 }
 
 /* Runs the items in batches of about a tenth of a second of work, so that a long call can be cancelled. */
@@ -200,12 +185,7 @@ static heed_status run_items(struct job *job) {
 static heed_status run_job(struct job *job) {
   const hd_problem *problem = job->problem;
   heed_context *context = problem->context;
-  int lanes = problem->kernels->tile_lanes;
-  // Few queries: heads that share keys share a tile. More than half a tile of queries is better off alone.
-  job->tile_queries = HD_MIN(problem->queries, lanes);
-  job->tile_heads = problem->queries * 2 <= lanes ? HD_MIN(problem->group, lanes / problem->queries) : 1;
-  job->query_tiles = hd_ceil_div(problem->queries, job->tile_queries);
-  job->head_tiles = hd_ceil_div(problem->group, job->tile_heads);
+  job->tiling = hd_tiling_of(problem);
 
   int64_t floats, all, workers = hd_workers(context, item_count(job));
   HD_REQUIRE(lay_out(problem, &(struct worker){0}, NULL, &floats) && hd_mul(floats, workers, &all), context, HEED_E_OVERFLOW,
@@ -249,7 +229,8 @@ static heed_status check_overlap(heed_context *context, const heed_view *q, cons
   bool in_place = out->data == q->data && out->type == q->type && out->ndim == q->ndim;
   for (int i = 0; in_place && i < q->ndim; i++) in_place = out->dim[i] == q->dim[i] && (out->stride[i] == q->stride[i] || q->dim[i] <= 1);
   HD_REQUIRE(in_place || !hd_views_overlap(out, q), context, HEED_E_OVERLAP, "out overlaps q (allowed: exactly the same memory)");
-  const hd_named_view others[] = {{k, "k"}, {v, "v"}, {a->attend, "attend"}, {a->bias, "bias"}, {q, "q"}, {out, "out"}};
+  const hd_named_view others[] = {{k, "k"},          {v, "v"}, {a->attend, "attend"}, {a->bias, "bias"}, {a->alibi, "alibi"},
+                                  {a->sink, "sink"}, {q, "q"}, {out, "out"}};
   HD_TRY(hd_outputs_apart(context, &(hd_named_view){out, "out"}, others, HD_COUNT(others) - 2));
   return hd_outputs_apart(context, &(hd_named_view){lse, "lse"}, others, HD_COUNT(others));
 }
@@ -268,8 +249,7 @@ heed_status heed_attention_forward(heed_context *context, const heed_attention *
   HD_TRY(hd_source_of_view(context, v, "v", &values));
   HD_TRY(hd_view_check(context, out, "out"));
   if (lse) HD_TRY(hd_view_check(context, lse, "lse"));
-  if (description.attend) HD_TRY(hd_view_check(context, description.attend, "attend"));
-  if (description.bias) HD_TRY(hd_view_check(context, description.bias, "bias"));
+  HD_TRY(hd_description_check(context, &description));
   HD_TRY(check_overlap(context, q, k, v, out, lse, &description));
   return hd_attention_run(context, &description, q, &keys, &values, out, lse);
 }

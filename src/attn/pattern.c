@@ -79,26 +79,6 @@ hd_cover hd_visible_bits(const hd_problem *problem, const hd_rect *rect, uint64_
   return !any ? HD_EMPTY : every == all ? HD_FULL : HD_PARTIAL;
 }
 
-/* Heads of a tile see alike or not, so each is asked. */
-hd_cover hd_lanes_visible(const hd_problem *problem, const hd_lanes *lanes, int heads, int64_t k0, int64_t k1,
-                          uint64_t visible[HD_KEY_TILE]) {
-  int queries = lanes->count / heads;
-  hd_rect rect = {lanes->batch, lanes->head[0], lanes->row[0], lanes->row[0] + queries, k0, k1};
-  hd_cover cover = hd_visible_bits(problem, &rect, visible);
-  if (heads == 1) return cover;
-  bool any = cover != HD_EMPTY, all = cover == HD_FULL;
-  if (cover == HD_EMPTY) memset(visible, 0, HD_KEY_TILE * sizeof *visible);
-  for (int h = 1; h < heads; h++) {
-    uint64_t bits[HD_KEY_TILE];
-    rect.head = lanes->head[h * queries];
-    cover = hd_visible_bits(problem, &rect, bits);
-    any |= cover != HD_EMPTY;
-    all &= cover == HD_FULL;
-    for (int key = 0; cover != HD_EMPTY && key < k1 - k0; key++) visible[key] |= bits[key] << (h * queries);
-  }
-  return !any ? HD_EMPTY : all ? HD_FULL : HD_PARTIAL;
-}
-
 /* Rows of bits to columns of bits: exchanges the off-diagonal quarters of ever smaller squares. */
 static void transpose_bits(uint64_t bits[64]) {
   uint64_t mask = 0x00000000ffffffff;

@@ -23,6 +23,7 @@ typedef struct hd_pattern_kind {
   X(causal)                                                                                                                                \
   X(window)                                                                                                                                \
   X(lengths)                                                                                                                               \
+  X(documents)                                                                                                                             \
   X(attend)                                                                                                                                \
   X(bias)
 

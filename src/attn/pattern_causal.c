@@ -4,8 +4,9 @@
 static bool active(const hd_problem *problem) { return problem->a.causal; }
 
 static void interval(const hd_problem *problem, int64_t batch, int64_t query, int64_t *begin, int64_t *end) {
+  hd_place place = hd_problem_place(problem, batch, query);
   *begin = 0;
-  *end = query + hd_problem_offset(problem, batch) + 1;
+  *end = HD_CLAMP(place.position + 1, place.begin, place.end); // kept within the document, so that it never falls
 }
 
 const hd_pattern_kind hd_pattern_causal = {.name = "causal", .active = active, .interval = interval};

@@ -1,6 +1,7 @@
 /* problem.c: reading and refusing. Every illegal request ends here, before any output is touched. */
 #include "attention.h"
 #include "pattern.h"
+#include "term.h"
 
 #include <math.h>
 
@@ -48,28 +49,50 @@ char *hd_grid_row(const hd_grid *grid, int64_t batch, int64_t head, int64_t row)
   return grid->data + offset * grid->size;
 }
 
-int64_t hd_problem_offset(const hd_problem *problem, int64_t batch) {
-  const heed_attention *a = &problem->a;
-  switch (a->align) {
-  case HEED_ALIGN_GIVEN: return a->offsets ? a->offsets[batch] : a->offset;
-  case HEED_ALIGN_END: return (a->key_lengths ? a->key_lengths[batch] : problem->keys) - problem->queries;
-  default: return 0;
+/* The document that a query belongs to: the last one that begins at or before it and is not empty. */
+static int64_t document_of(const hd_problem *problem, int64_t query) {
+  int64_t low = 0, high = problem->a.documents;
+  while (high - low > 1) {
+    int64_t middle = low + (high - low) / 2;
+    if (problem->a.query_documents[middle] <= query) low = middle;
+    else high = middle;
   }
+  return low;
 }
 
-/* A view [n,m], [H,n,m] or [lead...,H,n,m], any dimension 1, as a grid over the whole problem. */
-static heed_status broadcast(const hd_problem *problem, const hd_shapes *shapes, const heed_view *view, const char *name, hd_grid *out) {
+hd_place hd_problem_place(const hd_problem *problem, int64_t batch, int64_t query) {
+  const heed_attention *a = &problem->a;
+  int64_t queries = problem->queries, keys = a->key_lengths ? a->key_lengths[batch] : problem->keys;
+  hd_place place = {.position = query, .end = problem->keys};
+  if (a->documents) {
+    int64_t t = document_of(problem, query);
+    place.begin = a->key_documents[t];
+    place.end = a->key_documents[t + 1];
+    place.position = query - a->query_documents[t] + place.begin;
+    queries = a->query_documents[t + 1] - a->query_documents[t];
+    keys = place.end - place.begin;
+  }
+  if (a->align == HEED_ALIGN_GIVEN) place.position += a->offsets ? a->offsets[batch] : a->offset;
+  if (a->align == HEED_ALIGN_END) place.position += keys - queries;
+  return place;
+}
+
+double hd_per_head(const heed_view *view, int64_t head) {
+  return hd_element((const char *)view->data + head * view->stride[0] * (int64_t)heed_type_bytes(view->type), view->type);
+}
+
+heed_status hd_grid_broadcast(const hd_problem *problem, const heed_view *view, const char *name, hd_grid *out) {
   heed_context *context = problem->context;
   char shape[HD_SHAPE_LENGTH];
-  int full = shapes->lead + 3;
+  int full = problem->lead + 3;
   HD_TRY(hd_view_check(context, view, name));
   HD_REQUIRE(view->ndim >= 2 && view->ndim <= full, context, HEED_E_SHAPE, "%s: rank %d of %s, allowed 2 to %d here", name, view->ndim,
              hd_shape_text(view, shape), full);
   int64_t target[HEED_MAX_DIM];
-  for (int i = 0; i < shapes->lead; i++) target[i] = shapes->lead_dim[i];
-  target[full - 3] = shapes->heads;
-  target[full - 2] = shapes->queries;
-  target[full - 1] = shapes->keys;
+  for (int i = 0; i < problem->lead; i++) target[i] = problem->lead_dim[i];
+  target[full - 3] = problem->heads;
+  target[full - 2] = problem->queries;
+  target[full - 1] = problem->keys;
   heed_view wide = {.data = view->data, .type = view->type, .ndim = full};
   for (int i = 0; i < full; i++) {
     int from = i - (full - view->ndim);
@@ -78,7 +101,7 @@ static heed_status broadcast(const hd_problem *problem, const hd_shapes *shapes,
     wide.stride[i] = one ? 0 : view->stride[from];
     HD_REQUIRE(one || view->dim[from] == target[i], context, HEED_E_SHAPE,
                "%s: %s does not broadcast from the right to heads %lld, queries %lld, keys %lld", name, hd_shape_text(view, shape),
-               (long long)shapes->heads, (long long)shapes->queries, (long long)shapes->keys);
+               (long long)problem->heads, (long long)problem->queries, (long long)problem->keys);
   }
   return hd_grid_make(context, &wide, name, out);
 }
@@ -96,8 +119,14 @@ static heed_status resolve_alignment(hd_problem *problem) {
     HD_REQUIRE(offset > -FAR && offset < FAR, context, HEED_E_ARGUMENT, "offset %lld of batch entry %lld is out of range",
                (long long)offset, (long long)b);
   }
-  if (a->align != HEED_ALIGN_UNSET || !(a->causal || a->has_window_left || a->has_window_right)) return HEED_OK;
-  for (int64_t b = 0; b < problem->batch; b++) {
+  if (a->align != HEED_ALIGN_UNSET || !(a->causal || a->has_window_left || a->has_window_right || a->alibi)) return HEED_OK;
+  for (int64_t t = 0; t < a->documents; t++) {
+    int64_t queries = a->query_documents[t + 1] - a->query_documents[t], keys = a->key_documents[t + 1] - a->key_documents[t];
+    HD_REQUIRE(keys == queries || keys == 0 || queries == 0, context, HEED_E_ARGUMENT,
+               "align is not set, and with %lld queries and %lld keys (document %lld) START and END differ: say which is meant",
+               (long long)queries, (long long)keys, (long long)t);
+  }
+  for (int64_t b = 0; !a->documents && b < problem->batch; b++) {
     int64_t keys = a->key_lengths ? a->key_lengths[b] : problem->keys;
     HD_REQUIRE(keys == problem->queries || keys == 0 || problem->queries == 0, context, HEED_E_ARGUMENT,
                "align is not set, and with %lld queries and %lld keys (batch entry %lld) START and END differ: say which is meant",
@@ -129,9 +158,64 @@ static heed_status check_numbers(hd_problem *problem) {
   return HEED_OK;
 }
 
+/* Cumulative lengths of documents: from 0 to `total`, never falling. */
+static heed_status check_documents(heed_context *context, const int64_t *bound, int64_t documents, int64_t total, const char *name) {
+  HD_REQUIRE(bound, context, HEED_E_ARGUMENT, "%s: null, though %lld documents are packed", name, (long long)documents);
+  for (int64_t t = 0; t <= documents; t++)
+    HD_REQUIRE(bound[t] >= (t ? bound[t - 1] : 0) && (t || bound[0] == 0), context, HEED_E_ARGUMENT,
+               "%s[%lld] is %lld: they begin at 0 and never fall", name, (long long)t, (long long)bound[t]);
+  HD_REQUIRE(bound[documents] == total, context, HEED_E_SHAPE, "%s ends at %lld, expected %lld", name, (long long)bound[documents],
+             (long long)total);
+  return HEED_OK;
+}
+
+static heed_status check_packing(hd_problem *problem) {
+  heed_attention *a = &problem->a;
+  heed_context *context = problem->context;
+  HD_REQUIRE(a->documents >= 0, context, HEED_E_ARGUMENT, "%lld documents", (long long)a->documents);
+  HD_REQUIRE(a->documents || (!a->query_documents && !a->key_documents), context, HEED_E_ARGUMENT,
+             "document bounds are given, but documents is 0");
+  if (!a->documents) return HEED_OK;
+  if (!a->key_documents) a->key_documents = a->query_documents;
+  HD_TRY(check_documents(context, a->query_documents, a->documents, problem->queries, "query_documents"));
+  return check_documents(context, a->key_documents, a->documents, problem->keys, "key_documents");
+}
+
+/* A number a head. */
+static heed_status check_per_head(hd_problem *problem, const heed_view *view, const char *name) {
+  heed_context *context = problem->context;
+  char shape[HD_SHAPE_LENGTH];
+  if (!view) return HEED_OK;
+  HD_TRY(hd_view_check(context, view, name));
+  HD_REQUIRE(view->ndim == 1 && view->dim[0] == problem->heads, context, HEED_E_SHAPE, "%s: %s, expected [%lld], a number a head", name,
+             hd_shape_text(view, shape), (long long)problem->heads);
+  return hd_number(context, view->type, name);
+}
+
+static heed_status check_dropout(hd_problem *problem) {
+  const heed_attention *a = &problem->a;
+  heed_context *context = problem->context;
+  HD_REQUIRE(a->dropout >= 0 && a->dropout <= 1, context, HEED_E_ARGUMENT, "dropout %g, allowed 0 to 1", a->dropout); // also refuses NaN
+  if (a->dropout == 0) return HEED_OK;
+  const int64_t most = (int64_t)1 << 32;
+  HD_REQUIRE(problem->queries <= most && problem->batch * problem->heads <= most && problem->keys / 4 <= most, context, HEED_E_OVERFLOW,
+             "dropout counts queries, heads and quarters of keys in 32 bits");
+  problem->keep_factor = (float)(1 / (1 - a->dropout));
+  double words = ceil(a->dropout * 0x1p32);
+  problem->last_dropped = words < 1 ? 0 : (uint32_t)(words - 1);
+  return HEED_OK;
+}
+
 heed_status hd_description_read(heed_context *context, const heed_attention *a, heed_attention *out) {
   *out = (heed_attention){.size = sizeof *out};
   return hd_options_read(context, "heed_attention", a, out, sizeof *out);
+}
+
+heed_status hd_description_check(heed_context *context, const heed_attention *a) {
+  const hd_named_view views[] = {{a->attend, "attend"}, {a->bias, "bias"}, {a->alibi, "alibi"}, {a->sink, "sink"}};
+  for (int i = 0; i < HD_COUNT(views); i++)
+    if (views[i].view) HD_TRY(hd_view_check(context, views[i].view, views[i].name));
+  return HEED_OK;
 }
 
 heed_status hd_problem_make(heed_context *context, const heed_attention *a, const hd_shapes *shapes, hd_problem *out) {
@@ -147,7 +231,8 @@ heed_status hd_problem_make(heed_context *context, const heed_attention *a, cons
       .dv = shapes->dv,
   };
   HD_TRY(hd_description_read(context, a, &out->a));
-  for (int i = 0; i < shapes->lead; i++) out->batch *= shapes->lead_dim[i];
+  out->lead = shapes->lead;
+  for (int i = 0; i < shapes->lead; i++) out->batch *= out->lead_dim[i] = shapes->lead_dim[i];
   if (out->heads == 0) {
     out->group = 1;
   } else {
@@ -160,19 +245,24 @@ heed_status hd_problem_make(heed_context *context, const heed_attention *a, cons
              HEED_E_OVERFLOW, "batch %lld, heads %lld, queries %lld, keys %lld are too many to count", (long long)out->batch,
              (long long)out->heads, (long long)out->queries, (long long)out->keys);
   HD_TRY(check_numbers(out));
+  HD_TRY(check_packing(out));
+  HD_TRY(check_per_head(out, out->a.alibi, "alibi"));
+  HD_TRY(check_per_head(out, out->a.sink, "sink"));
+  HD_TRY(check_dropout(out));
   HD_TRY(resolve_alignment(out));
   if (out->a.attend) {
-    HD_TRY(broadcast(out, shapes, out->a.attend, "attend", &out->attend));
+    HD_TRY(hd_grid_broadcast(out, out->a.attend, "attend", &out->attend));
     HD_REQUIRE(out->attend.type == HEED_BOOL || out->attend.type == HEED_U8, context, HEED_E_TYPE,
                "attend is %s, allowed bool and u8 (a float mask that is added to the scores is `bias`)", heed_type_name(out->attend.type));
   }
   if (out->a.bias) {
-    HD_TRY(broadcast(out, shapes, out->a.bias, "bias", &out->bias));
+    HD_TRY(hd_grid_broadcast(out, out->a.bias, "bias", &out->bias));
     heed_type type = out->bias.type;
     HD_REQUIRE(type == HEED_F32 || type == HEED_F64 || type == HEED_F16 || type == HEED_BF16, context, HEED_E_TYPE,
                "bias is %s, allowed f32, f64, f16 and bf16 (a boolean mask is `attend`)", heed_type_name(type));
   }
   hd_patterns_choose(out);
+  hd_terms_choose(out);
   return HEED_OK;
 }
 

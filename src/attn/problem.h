@@ -29,20 +29,36 @@ typedef struct hd_rect {
 typedef enum hd_cover { HD_EMPTY, HD_PARTIAL, HD_FULL } hd_cover;
 
 struct hd_pattern_kind;
+struct hd_term_kind;
 typedef struct hd_problem {
   heed_context *context;
   const hd_kernels *kernels;
   heed_attention a; /* align is START, END or GIVEN where it matters */
+  int lead;         /* leading dimensions before the head */
+  int64_t lead_dim[HEED_MAX_DIM];
   int64_t batch, heads, kv_heads, group, queries, keys, d, dv;
   double scale;
   float softcap_log2;   /* in units of log2 e; 0: none */
   hd_grid attend, bias; /* dimensions of 1 have stride 0 */
   const struct hd_pattern_kind *pattern[8];
   int patterns;
+  const struct hd_term_kind *term[4];
+  int terms;
+  float keep_factor;     /* 1 / (1 − dropout) */
+  uint32_t last_dropped; /* a word up to this one drops its pair; unused without dropout */
 } hd_problem;
 
-/* Position of query 0 of a batch entry among the keys (contract 7). */
-int64_t hd_problem_offset(const hd_problem *problem, int64_t batch);
+/* Where a query stands among the keys (contract 7), and the keys of its document: all of them where documents are not packed. */
+typedef struct hd_place {
+  int64_t position, begin, end;
+} hd_place;
+hd_place hd_problem_place(const hd_problem *problem, int64_t batch, int64_t query);
+
+/* A view [n,m], [H,n,m] or [lead...,H,n,m], any dimension 1, as a grid over the whole problem: dimensions of 1 have stride 0. E_SHAPE. */
+heed_status hd_grid_broadcast(const hd_problem *problem, const heed_view *view, const char *name, hd_grid *out);
+
+/* Number `head` of a view [H]. */
+double hd_per_head(const heed_view *view, int64_t head);
 
 /* What a pattern is asked to fit: the shapes of the call, already known to agree. */
 typedef struct hd_shapes {
@@ -54,6 +70,9 @@ heed_status hd_problem_make(heed_context *context, const heed_attention *a, cons
 
 /* The caller's description, however old its header, as the current struct; all defaults for NULL. */
 heed_status hd_description_read(heed_context *context, const heed_attention *a, heed_attention *out);
+
+/* The views of a description as such: E_ARGUMENT, E_SHAPE (rank), E_TYPE, E_LAYOUT, E_OVERFLOW. Whether they fit the call is hd_problem_make's question. */
+heed_status hd_description_check(heed_context *context, const heed_attention *a);
 
 /* E_TYPE unless f32, f16 or bf16. */
 heed_status hd_storable(heed_context *context, const hd_grid *grid, const char *name);

@@ -1,6 +1,8 @@
 /* reference.c: the formula of attention in double precision, one row at a time, with no tiles, patterns or kernels: what everything else is held to. It reads the
  * description by itself, so that a mistake in a pattern cannot hide in its oracle. */
-#include "attention.h"
+#include "backward.h"
+
+#include "../base/philox.h"
 
 #include <math.h>
 
@@ -14,32 +16,75 @@ static double at(const hd_grid *grid, int64_t batch, int64_t head, int64_t row, 
   return hd_element(hd_grid_row(grid, batch, head, row) + column * grid->column_stride * grid->size, grid->type);
 }
 
+/* The document that number `index` of a row of tokens belongs to. */
+static int64_t document(const int64_t *bound, int64_t index) {
+  int64_t t = 0;
+  while (index >= bound[t + 1]) t++;
+  return t;
+}
+
+/* Where a query stands among the keys (contract 7). */
+static int64_t position_of(const hd_problem *problem, int64_t batch, int64_t query) {
+  const heed_attention *a = &problem->a;
+  int64_t first_query = 0, first_key = 0, queries = problem->queries, keys = a->key_lengths ? a->key_lengths[batch] : problem->keys;
+  if (a->documents) {
+    int64_t t = document(a->query_documents, query);
+    first_query = a->query_documents[t];
+    first_key = a->key_documents[t];
+    queries = a->query_documents[t + 1] - first_query;
+    keys = a->key_documents[t + 1] - first_key;
+  }
+  int64_t offset = a->align == HEED_ALIGN_END     ? keys - queries
+                   : a->align != HEED_ALIGN_GIVEN ? 0
+                   : a->offsets                   ? a->offsets[batch]
+                                                  : a->offset;
+  return first_key + (query - first_query) + offset;
+}
+
 static bool sees(const hd_problem *problem, int64_t batch, int64_t head, int64_t query, int64_t key) {
   const heed_attention *a = &problem->a;
-  int64_t position = query + hd_problem_offset(problem, batch);
+  int64_t position = position_of(problem, batch, query);
   if (a->causal && key > position) return false;
   if (a->has_window_left && key < position - a->window_left) return false;
   if (a->has_window_right && key > position + a->window_right) return false;
   if (a->key_lengths && key >= a->key_lengths[batch]) return false;
+  if (a->documents && document(a->query_documents, query) != document(a->key_documents, key)) return false;
   if (a->attend && at(&problem->attend, batch, head, query, key) == 0) return false;
   if (a->bias && at(&problem->bias, batch, head, query, key) == -INFINITY) return false;
   return true;
 }
 
-/* The score as far as the tap says, which is not the weights. */
-static double score(const struct rows *rows, int64_t batch, int64_t head, int64_t query, int64_t key, heed_tap tap) {
+/* scale · (q · k), before anything is done to it. */
+static double product(const struct rows *rows, int64_t batch, int64_t head, int64_t query, int64_t key) {
   const hd_problem *problem = rows->problem;
   double s = 0;
   for (int64_t i = 0; i < problem->d; i++) s += at(&rows->q, batch, head, query, i) * at(&rows->k, batch, head / problem->group, key, i);
-  s *= problem->scale;
+  return s * problem->scale;
+}
+
+/* The score as far as the tap says, which is not the weights. */
+static double score(const struct rows *rows, int64_t batch, int64_t head, int64_t query, int64_t key, heed_tap tap) {
+  const heed_attention *a = &rows->problem->a;
+  double s = product(rows, batch, head, query, key);
   if (tap == HEED_TAP_SCORES) return s;
-  if (problem->a.softcap > 0) s = problem->a.softcap * tanh(s / problem->a.softcap);
+  if (a->softcap > 0) s = a->softcap * tanh(s / a->softcap);
   if (tap == HEED_TAP_CAPPED) return s;
-  if (problem->a.bias) s += at(&problem->bias, batch, head, query, key);
+  if (a->bias) s += at(&rows->problem->bias, batch, head, query, key);
+  if (a->alibi) s -= hd_per_head(a->alibi, head) * fabs((double)(position_of(rows->problem, batch, query) - key));
   return s;
 }
 
-/* The weights of one row into scores, 0 where hidden; returns its log-sum-exp. */
+/* What dropout multiplies a weight by (contract 20). */
+static double dropout(const hd_problem *problem, int64_t batch, int64_t head, int64_t query, int64_t key) {
+  const heed_attention *a = &problem->a;
+  if (a->dropout == 0) return 1;
+  const uint32_t counter[4] = {(uint32_t)(key / 4), (uint32_t)query, (uint32_t)(batch * problem->heads + head), a->stream};
+  uint32_t words[4];
+  hd_philox(counter, a->seed, words);
+  return words[key % 4] < a->dropout * 0x1p32 ? 0 : 1 / (1 - a->dropout);
+}
+
+/* The weights of one row into scores, before dropout, 0 where hidden; returns its log-sum-exp. */
 static double row_weights(const struct rows *rows, int64_t batch, int64_t head, int64_t query, double *scores) {
   const hd_problem *problem = rows->problem;
   double maximum = -INFINITY, sum = 0;
@@ -49,6 +94,11 @@ static double row_weights(const struct rows *rows, int64_t batch, int64_t head, 
     any = true;
     scores[key] = score(rows, batch, head, query, key, HEED_TAP_BIASED);
     if (scores[key] > maximum) maximum = scores[key];
+  }
+  if (any && problem->a.sink) {
+    double sink = hd_per_head(problem->a.sink, head);
+    if (sink > maximum) maximum = sink;
+    sum = exp(sink - maximum);
   }
   for (int64_t key = 0; key < problem->keys; key++)
     if (sees(problem, batch, head, query, key)) sum += scores[key] = exp(scores[key] - maximum);
@@ -68,14 +118,11 @@ static void run_row(void *argument, int64_t i, int worker) {
   for (int64_t c = 0; c < problem->dv; c++) {
     double o = 0;
     for (int64_t key = 0; key < problem->keys; key++)
-      if (sees(problem, batch, head, query, key)) o += weights[key] * at(&rows->v, batch, head / problem->group, key, c);
+      if (sees(problem, batch, head, query, key))
+        o += weights[key] * dropout(problem, batch, head, query, key) * at(&rows->v, batch, head / problem->group, key, c);
     hd_element_store(element(&rows->out, batch, head, query, c), rows->out.type, o);
   }
   if (rows->lse.data) hd_element_store(hd_grid_row(&rows->lse, batch, head, query), rows->lse.type, lse);
-}
-
-static heed_status check_number(heed_context *context, const hd_grid *grid, const char *name) {
-  return grid->type == HEED_F64 ? HEED_OK : hd_storable(context, grid, name);
 }
 
 /* v may be NULL (weights only). */
@@ -87,9 +134,9 @@ static heed_status read_inputs(heed_context *context, const heed_attention *a, c
   const hd_source keys = {.batch = rows->k.batch, .heads = rows->k.heads, .keys = rows->k.rows, .columns = rows->k.columns};
   const hd_source values = {.batch = rows->v.batch, .heads = rows->v.heads, .keys = rows->v.rows, .columns = rows->v.columns};
   HD_TRY(hd_attention_shapes(context, q, &keys, v ? &values : NULL, &rows->q, &shapes));
-  HD_TRY(check_number(context, &rows->q, "q"));
-  HD_TRY(check_number(context, &rows->k, "k"));
-  if (v) HD_TRY(check_number(context, &rows->v, "v"));
+  HD_TRY(hd_number(context, rows->q.type, "q"));
+  HD_TRY(hd_number(context, rows->k.type, "k"));
+  if (v) HD_TRY(hd_number(context, rows->v.type, "v"));
   return hd_problem_make(context, a, &shapes, problem);
 }
 
@@ -103,13 +150,20 @@ heed_status heed_attention_reference(heed_context *context, const heed_attention
   HD_TRY(read_inputs(context, a, q, k, v, &rows, &problem));
   HD_TRY(hd_grid_make(context, out, "out", &rows.out));
   HD_TRY(hd_grid_expect(context, &rows.out, out, "out", &rows.q, problem.heads, problem.queries, problem.dv));
-  HD_TRY(check_number(context, &rows.out, "out"));
+  HD_TRY(hd_number(context, rows.out.type, "out"));
   const heed_view *lse = asked.lse;
   if (lse) {
     HD_TRY(hd_row_grid(context, lse, "lse", &rows.q, &rows.lse));
-    HD_TRY(check_number(context, &rows.lse, "lse"));
+    HD_TRY(hd_number(context, rows.lse.type, "lse"));
   }
-  const hd_named_view others[] = {{q, "q"}, {k, "k"}, {v, "v"}, {problem.a.attend, "attend"}, {problem.a.bias, "bias"}, {out, "out"}};
+  const hd_named_view others[] = {{q, "q"},
+                                  {k, "k"},
+                                  {v, "v"},
+                                  {problem.a.attend, "attend"},
+                                  {problem.a.bias, "bias"},
+                                  {problem.a.alibi, "alibi"},
+                                  {problem.a.sink, "sink"},
+                                  {out, "out"}};
   HD_TRY(hd_outputs_apart(context, &(hd_named_view){out, "out"}, others, HD_COUNT(others) - 1));
   HD_TRY(hd_outputs_apart(context, &(hd_named_view){lse, "lse"}, others, HD_COUNT(others)));
   int64_t count = problem.batch * problem.heads * problem.queries, room;
@@ -153,8 +207,9 @@ heed_status heed_attention_weights_reference(heed_context *context, const heed_a
   HD_TRY(hd_rows_read(&problem, asked, &tap.asked));
   HD_TRY(hd_grid_make(context, weights, "weights", &tap.out));
   HD_TRY(hd_grid_expect(context, &tap.out, weights, "weights", &tap.rows.q, tap.asked.n_heads, tap.asked.n_rows, problem.keys));
-  HD_TRY(check_number(context, &tap.out, "weights"));
-  const hd_named_view inputs[] = {{q, "q"}, {k, "k"}, {problem.a.attend, "attend"}, {problem.a.bias, "bias"}};
+  HD_TRY(hd_number(context, tap.out.type, "weights"));
+  const hd_named_view inputs[] = {
+      {q, "q"}, {k, "k"}, {problem.a.attend, "attend"}, {problem.a.bias, "bias"}, {problem.a.alibi, "alibi"}, {problem.a.sink, "sink"}};
   HD_TRY(hd_outputs_apart(context, &(hd_named_view){weights, "weights"}, inputs, HD_COUNT(inputs)));
   int64_t count = problem.batch * tap.asked.n_heads * tap.asked.n_rows, room;
   HD_REQUIRE(hd_mul(hd_workers(context, count), problem.keys, &room), context, HEED_E_OVERFLOW, "too many keys");
@@ -166,34 +221,39 @@ heed_status heed_attention_weights_reference(heed_context *context, const heed_a
 
 /* ---- backward ------------------------------------------------------------------------------------------------------------------------- */
 
-/* Gradients in double precision: dq [B,H,n,d], dk [B,Hkv,m,d], dv [B,Hkv,m,dv], row-major. */
+/* Gradients in double precision: dq [B,H,n,d], dk [B,Hkv,m,d], dv [B,Hkv,m,dv], dsink [H], row-major; the bias's through a grid laid over the whole problem. */
 struct gradients {
-  double *dq, *dk, *dv;
+  double *dq, *dk, *dv, *dsink;
+  hd_grid dbias;
 };
 
-/* Adds what one row of scores gives: dS_j = P_j (dP_j − Σ P dP), through the softcap and the scale. */
+/* Adds what one row of scores gives: dS_j = P_j (D_j dP_j − Σ P D dP), through the softcap and the scale. */
 static void add_row(const struct rows *rows, const hd_grid *dout, int64_t i, double *weights, const struct gradients *g) {
   const hd_problem *problem = rows->problem;
   int64_t query = i % problem->queries, head = i / problem->queries % problem->heads, batch = i / problem->queries / problem->heads;
   int64_t kv = head / problem->group;
   double *dk = g->dk + (batch * problem->kv_heads + kv) * problem->keys * problem->d, delta = 0;
   double *dv = g->dv + (batch * problem->kv_heads + kv) * problem->keys * problem->dv, *derivative = weights + problem->keys;
-  row_weights(rows, batch, head, query, weights);
+  double lse = row_weights(rows, batch, head, query, weights);
   for (int64_t key = 0; key < problem->keys; key++) {
     if (!sees(problem, batch, head, query, key)) continue;
+    double kept = dropout(problem, batch, head, query, key);
     derivative[key] = 0;
     for (int64_t c = 0; c < problem->dv; c++) {
       double upstream = at(dout, batch, head, query, c);
-      derivative[key] += upstream * at(&rows->v, batch, kv, key, c);
-      dv[key * problem->dv + c] += weights[key] * upstream;
+      derivative[key] += upstream * at(&rows->v, batch, kv, key, c) * kept;
+      dv[key * problem->dv + c] += weights[key] * kept * upstream;
     }
     delta += weights[key] * derivative[key];
   }
+  if (problem->a.sink && lse > -INFINITY) g->dsink[head] -= exp(hd_per_head(problem->a.sink, head) - lse) * delta;
   for (int64_t key = 0; key < problem->keys; key++) {
     if (!sees(problem, batch, head, query, key)) continue;
-    double ds = weights[key] * (derivative[key] - delta) * problem->scale;
+    double ds = weights[key] * (derivative[key] - delta);
+    if (g->dbias.data) *(double *)element(&g->dbias, batch, head, query, key) += ds;
+    ds *= problem->scale;
     if (problem->a.softcap > 0) {
-      double t = score(rows, batch, head, query, key, HEED_TAP_CAPPED) / problem->a.softcap;
+      double t = tanh(product(rows, batch, head, query, key) / problem->a.softcap);
       ds *= 1 - t * t;
     }
     for (int64_t c = 0; c < problem->d; c++) {
@@ -203,54 +263,64 @@ static void add_row(const struct rows *rows, const hd_grid *dout, int64_t i, dou
   }
 }
 
-static heed_status store_gradient(heed_context *context, const heed_view *view, const char *name, const hd_grid *like, const double *from) {
-  hd_grid grid;
-  if (!view) return HEED_OK;
-  HD_TRY(hd_grid_make(context, view, name, &grid));
-  HD_TRY(check_number(context, &grid, name));
-  HD_TRY(hd_grid_expect(context, &grid, view, name, like, like->heads, like->rows, like->columns));
-  for (int64_t i = 0; from && i < grid.batch * grid.heads * grid.rows; i++)
-    for (int64_t c = 0; c < grid.columns; c++)
-      hd_element_store(element(&grid, i / grid.rows / grid.heads, i / grid.rows % grid.heads, i % grid.rows, c), grid.type,
-                       from[i * grid.columns + c]);
-  return HEED_OK;
+/* A gradient that is asked for, or needed on the way: `like` is what it is the gradient of. */
+struct target {
+  const heed_view *view;
+  const char *name;
+  const heed_view *like;
+  double *sums; /* in the order of the view's elements */
+};
+
+static void store_target(const struct target *target) {
+  const heed_view *view = target->view;
+  for (int64_t i = 0; view && i < hd_view_count(view); i++) hd_element_store(hd_view_at(view, i), view->type, target->sums[i]);
+}
+
+/* The double-precision sums of a bias as a grid over the whole problem. */
+static heed_status bias_sums(const hd_problem *problem, double *sums, hd_grid *out) {
+  const heed_view *bias = problem->a.bias;
+  heed_view view = heed_view_of(sums, HEED_F64, bias->ndim, bias->dim);
+  return hd_grid_broadcast(problem, &view, "dbias", out);
 }
 
 heed_status heed_attention_backward_reference(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
                                               const heed_view *v, const heed_view *dout, const heed_attention_gradients *gradients) {
   if (!context) return HEED_E_ARGUMENT;
-  HD_REQUIRE(gradients && gradients->size >= sizeof *gradients, context, HEED_E_ARGUMENT,
-             "heed_attention_gradients: null, or size not set");
+  heed_attention_gradients to = {.size = sizeof to};
+  HD_REQUIRE(gradients, context, HEED_E_ARGUMENT, "heed_attention_gradients: null");
+  HD_TRY(hd_options_read(context, "heed_attention_gradients", gradients, &to, sizeof to));
   hd_problem problem;
   struct rows rows = {.problem = &problem};
   hd_grid upstream;
   HD_TRY(read_inputs(context, a, q, k, v, &rows, &problem));
   HD_TRY(hd_grid_make(context, dout, "dout", &upstream));
-  HD_TRY(check_number(context, &upstream, "dout"));
+  HD_TRY(hd_number(context, upstream.type, "dout"));
   HD_TRY(hd_grid_expect(context, &upstream, dout, "dout", &rows.q, problem.heads, problem.queries, problem.dv));
-  const struct {
-    const heed_view *view;
-    const char *name;
-    const hd_grid *like;
-  } targets[] = {{gradients->dq, "dq", &rows.q}, {gradients->dk, "dk", &rows.k}, {gradients->dv, "dv", &rows.v}};
-  for (int i = 0; i < 3; i++) HD_TRY(store_gradient(context, targets[i].view, targets[i].name, targets[i].like, NULL));
+  struct target targets[] = {{to.dq, "dq", q, NULL},
+                             {to.dk, "dk", k, NULL},
+                             {to.dv, "dv", v, NULL},
+                             {to.dsink, "dsink", problem.a.sink, NULL},
+                             {to.dbias, "dbias", problem.a.bias, NULL}};
+  enum { DQ, DK, DV, DSINK, DBIAS, TARGETS };
+  for (int i = 0; i < TARGETS; i++) HD_TRY(hd_gradient_check(context, targets[i].view, targets[i].name, targets[i].like));
 
-  double *sums[3] = {NULL}, *scratch = NULL;
-  int64_t sizes[3];
+  double *scratch = NULL;
+  int64_t sizes[TARGETS] = {0};
   heed_status status = HEED_OK;
-  for (int i = 0; i < 3 && status == HEED_OK; i++) {
-    sizes[i] = targets[i].like->batch * targets[i].like->heads * targets[i].like->rows * targets[i].like->columns;
-    status = hd_allocate(context, "gradients", sizes[i], sizeof *sums[i], &sums[i]);
-    if (status == HEED_OK) memset(sums[i], 0, (size_t)sizes[i] * sizeof *sums[i]);
+  for (int i = 0; i < TARGETS && status == HEED_OK; i++) {
+    if (!targets[i].like || (i == DBIAS && !to.dbias)) continue;
+    sizes[i] = hd_view_count(targets[i].like);
+    status = hd_allocate(context, "gradients", sizes[i], sizeof(double), &targets[i].sums);
+    if (status == HEED_OK) memset(targets[i].sums, 0, (size_t)sizes[i] * sizeof(double));
   }
   if (status == HEED_OK) status = hd_allocate(context, "attention scores", 2 * problem.keys, sizeof *scratch, &scratch);
+  struct gradients g = {targets[DQ].sums, targets[DK].sums, targets[DV].sums, targets[DSINK].sums, {0}};
+  if (status == HEED_OK && to.dbias) status = bias_sums(&problem, targets[DBIAS].sums, &g.dbias);
   if (status == HEED_OK) {
-    const struct gradients g = {sums[0], sums[1], sums[2]};
     for (int64_t i = 0; i < problem.batch * problem.heads * problem.queries; i++) add_row(&rows, &upstream, i, scratch, &g);
-    for (int i = 0; i < 3 && status == HEED_OK; i++)
-      status = store_gradient(context, targets[i].view, targets[i].name, targets[i].like, sums[i]);
+    for (int i = 0; i < TARGETS; i++) store_target(&targets[i]);
   }
   hd_release(context, scratch, 2 * problem.keys, sizeof *scratch);
-  for (int i = 0; i < 3; i++) hd_release(context, sums[i], sizes[i], sizeof *sums[i]);
+  for (int i = 0; i < TARGETS; i++) hd_release(context, targets[i].sums, sizes[i], sizeof(double));
   return status;
 }

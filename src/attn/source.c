@@ -23,19 +23,6 @@ void hd_from_floats(const hd_kernels *kernels, const float *from, int64_t n, cha
   }
 }
 
-void hd_lane_rows(const hd_kernels *kernels, const hd_grid *grid, const hd_lanes *lanes, int64_t column, int64_t columns, float *scratch,
-                  const float **rows) {
-  for (int i = 0; i < lanes->count; i++) {
-    const char *row = hd_grid_row(grid, lanes->batch, lanes->head[i], lanes->row[i]) + column * grid->column_stride * grid->size;
-    if (grid->type == HEED_F32 && grid->column_stride == 1) {
-      rows[i] = (const float *)row;
-    } else {
-      hd_to_floats(kernels, row, grid->type, grid->column_stride, columns, scratch + i * columns);
-      rows[i] = scratch + i * columns;
-    }
-  }
-}
-
 void hd_fill_zero(const hd_grid *grid) {
   for (int64_t row = 0; grid->data && row < grid->batch * grid->heads * grid->rows; row++) {
     char *at = hd_grid_row(grid, row / grid->rows / grid->heads, row / grid->rows % grid->heads, row % grid->rows);

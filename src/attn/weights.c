@@ -60,8 +60,8 @@ static uint64_t score_rows(const struct job *job, const hd_lanes *lanes, float *
   const hd_problem *problem = job->problem;
   const hd_kernels *kernels = problem->kernels;
   int width = (int)hd_ceil_div(lanes->count, kernels->vector) * kernels->vector;
-  float *queries = scratch, *scores = queries + problem->d * width, *bias = scores + HD_KEY_TILE * width,
-        *copies = bias + HD_KEY_TILE * width;
+  float *queries = scratch, *scores = queries + problem->d * width, *terms = scores + HD_KEY_TILE * width,
+        *copies = terms + HD_KEY_TILE * width;
   float *keys = copies + HD_MAX(problem->d, HD_KEY_TILE) * width;
   const uint64_t used = ~(uint64_t)0 >> (64 - lanes->count);
   const float *sources[HD_MAX_LANES];
@@ -74,24 +74,20 @@ static uint64_t score_rows(const struct job *job, const hd_lanes *lanes, float *
   for (int64_t k0 = 0; k0 < problem->keys; k0 += HD_KEY_TILE) {
     int64_t k1 = HD_MIN(k0 + HD_KEY_TILE, problem->keys);
     hd_cover cover = asks_visibility(job) ? lanes_visible(problem, lanes, k0, k1, visible) : HD_FULL;
-    hd_attn_tile tile = {.keys = (int)(k1 - k0), .softcap = job->softcap, .scores = scores, .stride = width};
+    hd_attn_tile tile = {.keys = (int)(k1 - k0), .softcap = job->softcap, .scores = scores, .stride = width, .bias_stride = width};
     for (int lane = 0; lane < lanes->count; lane++) targets[lane] = rows[lane] + k0;
     if (cover == HD_EMPTY) {
       hide((const uint64_t[HD_KEY_TILE]){0}, tile.keys, lanes->count, targets);
       continue;
     }
-    if (problem->a.bias && asks_visibility(job)) {
-      hd_lane_rows(kernels, &problem->bias, lanes, k0, k1 - k0, copies, sources);
-      kernels->to_lanes(sources, lanes->count, k1 - k0, 1.0f, bias, width);
-    }
+    bool has_terms = asks_visibility(job) && hd_terms_in_lanes(problem, lanes, k0, k1, copies, terms, width);
     if (job->asked.tap == HEED_TAP_WEIGHTS) {
       tile.visible = cover == HD_FULL ? NULL : visible;
-      tile.bias = problem->a.bias ? bias : NULL;
-      tile.bias_stride = width;
+      tile.bias = has_terms ? terms : NULL;
     }
     tile.k = job->k->rows(job->k, lanes->batch, lanes->head[0] / problem->group, k0, tile.keys, keys, &tile.k_stride);
     kernels->attn_scores(&block, &tile);
-    if (problem->a.bias && job->asked.tap == HEED_TAP_BIASED) kernels->row_add(scores, bias, (k1 - k0) * width);
+    if (has_terms && job->asked.tap == HEED_TAP_BIASED) kernels->row_add(scores, terms, (k1 - k0) * width);
     kernels->from_lanes(scores, width, lanes->count, k1 - k0, targets);
     if (cover == HD_PARTIAL && job->asked.tap == HEED_TAP_BIASED) hide(visible, tile.keys, lanes->count, targets);
     if (cover == HD_FULL) seen = used;
@@ -106,8 +102,15 @@ static void normalise(const struct job *job, const hd_lanes *lanes, int lane, bo
     memset(row, 0, (size_t)problem->keys * sizeof *row);
     return;
   }
-  float top = problem->kernels->row_max(row, problem->keys);
-  float sum = problem->kernels->row_exp2(row, problem->keys, top == -INFINITY ? 0 : top);
+  float top = problem->kernels->row_max(row, problem->keys), sink = -INFINITY;
+  if (problem->a.sink) sink = (float)(hd_per_head(problem->a.sink, lanes->head[lane]) * HD_LOG2E);
+  if (sink > top) top = sink;
+  if (top == -INFINITY) top = 0;
+  float sum = problem->kernels->row_exp2(row, problem->keys, top);
+  if (problem->a.sink) {
+    problem->kernels->row_exp2(&sink, 1, top);
+    sum += sink;
+  }
   if (sum > 0) {
     problem->kernels->row_scale(row, problem->keys, 1.0f / sum);
   } else {
@@ -121,6 +124,7 @@ static void run_item(void *argument, int64_t i, int worker) {
   int64_t group = i % job->groups, head = i / job->groups % job->asked.n_heads;
   int64_t first = group * problem->kernels->block_lanes;
   hd_lanes lanes = {.batch = i / job->groups / job->asked.n_heads,
+                    .heads = 1,
                     .count = (int)HD_MIN(problem->kernels->block_lanes, job->asked.n_rows - first)};
   float *scratch = job->scratch + worker * job->scratch_floats, *rows[HD_MAX_LANES];
   bool direct = job->weights.column_stride == 1; // otherwise rows are made at the end of the scratch and copied
@@ -171,7 +175,7 @@ static void choose_units(struct job *job) {
 static bool scratch_size(const struct job *job, int64_t *floats) {
   const hd_problem *problem = job->problem;
   int64_t lanes = problem->kernels->block_lanes, rows, copies = 0;
-  // queries and copies of rows, scores, bias; keys that need a copy
+  // queries and copies of rows, scores, terms; keys that need a copy
   if (!hd_add(problem->d, HD_MAX(problem->d, HD_KEY_TILE), &rows) || !hd_add(rows, 2 * HD_KEY_TILE, &rows) || !hd_mul(rows, lanes, &rows))
     return false;
   if (!hd_mul(problem->d, HD_KEY_TILE, floats) || !hd_add(*floats, rows, floats)) return false;
@@ -213,9 +217,13 @@ heed_status heed_attention_weights(heed_context *context, const heed_attention *
   HD_TRY(hd_view_check(context, q, "q"));
   HD_TRY(hd_source_of_view(context, k, "k", &keys));
   HD_TRY(hd_view_check(context, weights, "weights"));
-  if (description.attend) HD_TRY(hd_view_check(context, description.attend, "attend"));
-  if (description.bias) HD_TRY(hd_view_check(context, description.bias, "bias"));
-  const hd_named_view inputs[] = {{q, "q"}, {k, "k"}, {description.attend, "attend"}, {description.bias, "bias"}};
+  HD_TRY(hd_description_check(context, &description));
+  const hd_named_view inputs[] = {{q, "q"},
+                                  {k, "k"},
+                                  {description.attend, "attend"},
+                                  {description.bias, "bias"},
+                                  {description.alibi, "alibi"},
+                                  {description.sink, "sink"}};
   HD_TRY(hd_outputs_apart(context, &(hd_named_view){weights, "weights"}, inputs, HD_COUNT(inputs)));
   return hd_attention_rows(context, &description, q, &keys, asked, weights);
 }

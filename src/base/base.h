@@ -17,9 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HD_MIN(a, b)    ((a) < (b) ? (a) : (b))
-#define HD_MAX(a, b)    ((a) > (b) ? (a) : (b))
-#define HD_COUNT(array) ((int64_t)(sizeof(array) / sizeof((array)[0])))
+#define HD_MIN(a, b)           ((a) < (b) ? (a) : (b))
+#define HD_MAX(a, b)           ((a) > (b) ? (a) : (b))
+#define HD_CLAMP(x, low, high) HD_MIN(HD_MAX(x, low), high)
+#define HD_COUNT(array)        ((int64_t)(sizeof(array) / sizeof((array)[0])))
 
 /* ---- errors -------------------------------------------------------------------------------------------------------------- */
 
@@ -124,6 +125,11 @@ const char *hd_shape_text(const heed_view *view, char buffer[HD_SHAPE_LENGTH]);
 heed_status hd_view_check(heed_context *context, const heed_view *view, const char *name);
 /* Number of elements of a checked view. */
 int64_t hd_view_count(const heed_view *view);
+/* Address of element i of a checked view, counted row-major. The slow way. */
+char *hd_view_at(const heed_view *view, int64_t i);
+bool hd_same_shape(const heed_view *a, const heed_view *b);
+/* E_TYPE unless f32, f64, f16 or bf16. */
+heed_status hd_number(heed_context *context, heed_type type, const char *name);
 /* The lowest and one past the highest byte that the view touches (equal if empty). */
 void hd_view_span(const heed_view *view, uintptr_t *begin, uintptr_t *end);
 bool hd_views_overlap(const heed_view *a, const heed_view *b);

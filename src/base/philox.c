@@ -5,14 +5,14 @@ void hd_philox(const uint32_t counter[4], uint64_t key, uint32_t out[4]) {
   uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
   uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
   for (int round = 0; round < 10; round++) {
-    uint64_t a = (uint64_t)0xD2511F53 * c0, b = (uint64_t)0xCD9E8D57 * c2;
+    uint64_t a = (uint64_t)HD_PHILOX_M0 * c0, b = (uint64_t)HD_PHILOX_M1 * c2;
     uint32_t n0 = (uint32_t)(b >> 32) ^ c1 ^ k0, n2 = (uint32_t)(a >> 32) ^ c3 ^ k1;
     c1 = (uint32_t)b;
     c3 = (uint32_t)a;
     c0 = n0;
     c2 = n2;
-    k0 += 0x9E3779B9; // golden ratio
-    k1 += 0xBB67AE85; // sqrt(3) − 1
+    k0 += HD_PHILOX_W0;
+    k1 += HD_PHILOX_W1;
   }
   out[0] = c0;
   out[1] = c1;

@@ -5,6 +5,12 @@
 
 #include "base.h"
 
+/* The multipliers of the two products and what the key grows by a round: the golden ratio and sqrt(3) − 1. */
+#define HD_PHILOX_M0 0xD2511F53u
+#define HD_PHILOX_M1 0xCD9E8D57u
+#define HD_PHILOX_W0 0x9E3779B9u
+#define HD_PHILOX_W1 0xBB67AE85u
+
 void hd_philox(const uint32_t counter[4], uint64_t key, uint32_t out[4]);
 
 /* A double in [0,1) with 53 random bits: draw number `index` of stream `stream` under `seed`. */

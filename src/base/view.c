@@ -47,6 +47,27 @@ const char *hd_shape_text(const heed_view *view, char buffer[HD_SHAPE_LENGTH]) {
   return buffer;
 }
 
+char *hd_view_at(const heed_view *view, int64_t i) {
+  int64_t offset = 0;
+  for (int axis = view->ndim - 1; axis >= 0; axis--) {
+    offset += i % view->dim[axis] * view->stride[axis];
+    i /= view->dim[axis];
+  }
+  return (char *)view->data + offset * (int64_t)heed_type_bytes(view->type);
+}
+
+bool hd_same_shape(const heed_view *a, const heed_view *b) {
+  bool same = a->ndim == b->ndim;
+  for (int i = 0; same && i < a->ndim; i++) same = a->dim[i] == b->dim[i];
+  return same;
+}
+
+heed_status hd_number(heed_context *context, heed_type type, const char *name) {
+  HD_REQUIRE(type == HEED_F32 || type == HEED_F64 || type == HEED_F16 || type == HEED_BF16, context, HEED_E_TYPE,
+             "%s is %s, allowed f32, f64, f16 and bf16", name, heed_type_name(type));
+  return HEED_OK;
+}
+
 int64_t hd_view_count(const heed_view *view) {
   int64_t count = 1;
   for (int i = 0; i < view->ndim; i++) count *= view->dim[i];

@@ -175,9 +175,9 @@ static void score_run(const hd_attn_block *block, const hd_attn_tile *tile, cons
   score_width(tile, r, tile->k, tile->k_stride, block->q, block->d, block->lanes, block_scores(block, tile), top + r->first, rows, vectors)
   vf untouched[MAX_VECTORS];
   memcpy(untouched, top, sizeof untouched);
-  FOR_WIDTH(r->vectors, SCORES)
+  if (!tile->scored) { FOR_WIDTH(r->vectors, SCORES) }
 #undef SCORES
-  if (!tile->visible && !tile->bias && tile->softcap == 0) return;
+  if (!tile->scored && !tile->visible && !tile->bias && tile->softcap == 0) return;
   // Changed scores have another maximum.
   memcpy(top, untouched, sizeof untouched);
   const vf cap = v_set(tile->softcap), log2e = v_set((float)HD_LOG2E), hidden = v_set(-INFINITY);
@@ -241,6 +241,16 @@ INLINE void exponentiate(hd_attn_block *block, const hd_attn_tile *tile, const r
   for (int v = 0; v < vectors; v++) v_store(block->l + (r->first + v) * LANES, l[v]);
 }
 
+/* Dropout: p of a pair that is kept grows by the factor, the others become 0. */
+static void drop(const hd_attn_block *block, const hd_attn_tile *tile, const run *r, float *p) {
+  const vf factor = v_set(tile->keep_factor);
+  for (int key = r->from; key < r->to; key++)
+    for (int v = r->first; v < r->first + r->vectors; v++) {
+      float *at = p + key * tile->stride + v * LANES;
+      v_store(at, v_keep(lanes_seeing(block, tile->kept[key], v), v_mul(v_load(at), factor)));
+    }
+}
+
 /* A run's sums: register tiles of `rows` columns, what is left in tiles of 4 and then 1. */
 INLINE void add_width(const hd_attn_tile *tile, const run *r, const float *values, int64_t stride, int64_t columns, const float *p,
                       int lanes, float *o, const int rows, const int vectors) {
@@ -285,6 +295,7 @@ void KERNEL(attn_tile)(hd_attn_block *block, const hd_attn_tile *given) {
 #define EXPONENTIATE(rows, vectors) exponentiate(block, tile, &runs[i], vectors)
     FOR_WIDTH(runs[i].vectors, EXPONENTIATE)
 #undef EXPONENTIATE
+    if (tile->kept) drop(block, tile, &runs[i], block_scores(block, tile));
   }
   bool finite = true;
   uint64_t seen = ~(uint64_t)0;

@@ -9,6 +9,7 @@
 #include "../base/base.h"
 
 #include <math.h>
+#include "../base/philox.h"
 #include "../base/storage.h"
 
 /* Keys are taken in tiles of 64 at absolute positions, and tiles are grouped in chunks of 1024 keys (contract 17). */
@@ -44,11 +45,23 @@ typedef struct hd_attn_tile {
   const uint64_t *visible; /* [keys] one bit a query of the tile, or NULL: every query sees every key */
   const float *bias;       /* [keys][bias_stride] in natural units, or NULL */
   int64_t bias_stride;
-  float softcap;  /* in log2 units; 0: none */
-  int64_t stride; /* of the scratch that follows: the lanes of every block of the tile */
-  float *scores;  /* scratch [64][stride]; a block works in columns from its shift on */
-  float *slope;   /* backward: scratch for what softcap does to a gradient, or NULL */
+  float softcap;        /* in log2 units; 0: none */
+  int64_t stride;       /* of the scratch that follows: the lanes of every block of the tile */
+  float *scores;        /* scratch [64][stride]; a block works in columns from its shift on */
+  float *slope;         /* backward: scratch for what softcap does to a gradient, or NULL */
+  bool scored;          /* scores holds the products already, in log2 units */
+  const uint64_t *kept; /* as visible: what dropout keeps, or NULL where there is none */
+  float keep_factor;    /* 1 / (1 − dropout) */
 } hd_attn_tile;
+
+/* Which pairs dropout keeps: for each query lane its row and its head (counted over the batch), for keys [key, key + keys), at most one tile. */
+typedef struct hd_attn_dropout {
+  uint64_t seed;
+  uint32_t stream, last_dropped; /* a word up to last_dropped drops its pair */
+  int64_t key;
+  int keys, lanes;
+  uint32_t query[HD_MAX_LANES], head[HD_MAX_LANES];
+} hd_attn_dropout;
 
 /* A weight matrix in panels of 16 outputs (matrix.h). A block of a panel is, of a plain type, one input [16]; of a quantised type (quant.h), one block of the file's type:
  *   the halves d [16], and m [16] where a minimum is stored; then per 32 inputs, as far as the type has them:
@@ -107,7 +120,7 @@ typedef struct hd_attn_gradient {
   const float *dout;  /* [dv][lanes] */
   const float *lse;   /* [lanes] of the forward pass, in log2 units */
   const float *delta; /* [lanes] rowsum(dout ∘ out) */
-  float *dq;          /* [d][lanes] Σ dS K; scaled when all keys are in */
+  float *dq;          /* [d][lanes] Σ dS K, scaled when all keys are in; NULL: not wanted */
 } hd_attn_gradient;
 
 /* Every kernel: X(return type, name, parameters). One line expands to a member of hd_kernels, to the declaration of hd_<name>__<level> in each level and to that
@@ -120,6 +133,7 @@ typedef struct hd_attn_gradient {
  *                  q [rows][d], o and total_o [rows][dv]
  *   attn_backward_lanes  P into tile->scores, dS into ds [64][stride], dS K onto dq, for one block
  *   attn_backward_keys   out[key][c] += Σ over the tile's queries, ascending, of p[key][query] queries[query][c]; columns a multiple of 16
+ *   attn_kept      kept[key]: bit i where dropout keeps the pair of lane i; other bits are anything
  *   to_lanes       dst[c][r] = scale · rows[r][c] for r < count, 0 for count ≤ r < lanes
  *   from_lanes     rows[r][c] = src[c][r]
  *   widen          n stored numbers (HEED_F16 or HEED_BF16) to f32
@@ -149,6 +163,7 @@ typedef struct hd_attn_gradient {
   X(void, attn_backward_lanes, (const hd_attn_gradient *g, const hd_attn_tile *tile, float *ds))                                           \
   X(void, attn_backward_keys,                                                                                                              \
     (const hd_attn_tile *tile, const float *p, int count, const float *const *queries, int64_t columns, float *out))                       \
+  X(void, attn_kept, (const hd_attn_dropout *dropout, uint64_t *kept))                                                                     \
   X(void, to_lanes, (const float *const *rows, int count, int64_t columns, float scale, float *dst, int lanes))                            \
   X(void, from_lanes, (const float *src, int lanes, int count, int64_t columns, float *const *rows))                                       \
   X(void, widen, (const uint16_t *src, heed_type type, int64_t n, float *dst))                                                             \

@@ -63,6 +63,20 @@ typedef __m256i vi;
 INLINE vi v_load_u32(const uint32_t *p) { return _mm256_loadu_si256((const __m256i *)p); }
 INLINE vi v_and(vi a, uint32_t mask) { return _mm256_and_si256(a, _mm256_set1_epi32((int)mask)); }
 INLINE vi v_or(vi a, vi b) { return _mm256_or_si256(a, b); }
+INLINE vi v_xor(vi a, vi b) { return _mm256_xor_si256(a, b); }
+INLINE vi v_set_u32(uint32_t x) { return _mm256_set1_epi32((int)x); }
+INLINE void v_mul_wide(vi a, uint32_t factor, vi *low, vi *high) {
+  const vi f = _mm256_set1_epi32((int)factor);
+  vi even = _mm256_mul_epu32(a, f), odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), f);
+  *low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
+  *high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
+}
+/* Comparisons are signed: turning the top bits round makes them unsigned. */
+INLINE uint64_t v_above(vi a, uint32_t limit) {
+  const vi top = _mm256_set1_epi32((int)0x80000000),
+           above = _mm256_cmpgt_epi32(_mm256_xor_si256(a, top), _mm256_set1_epi32((int)(limit ^ 0x80000000)));
+  return (uint64_t)_mm256_movemask_ps(_mm256_castsi256_ps(above));
+}
 INLINE vi v_shift(vi a, const int right) { return right >= 0 ? _mm256_srli_epi32(a, right) : _mm256_slli_epi32(a, -right); }
 INLINE vi v_shift_by(vi a, int right) { return _mm256_srl_epi32(a, _mm_cvtsi32_si128(right)); }
 INLINE vf v_float(vi a) { return _mm256_cvtepi32_ps(a); }

@@ -89,6 +89,23 @@ INLINE vi v_and(vi a, uint32_t mask) {
   return (vi){_mm256_and_si256(a.lo, m), _mm256_and_si256(a.hi, m)};
 }
 INLINE vi v_or(vi a, vi b) { return (vi){_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)}; }
+INLINE vi v_xor(vi a, vi b) { return (vi){_mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)}; }
+INLINE vi v_set_u32(uint32_t x) { return (vi){_mm256_set1_epi32((int)x), _mm256_set1_epi32((int)x)}; }
+INLINE void half_mul_wide(__m256i a, uint32_t factor, __m256i *low, __m256i *high) {
+  const __m256i f = _mm256_set1_epi32((int)factor);
+  __m256i even = _mm256_mul_epu32(a, f), odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), f);
+  *low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
+  *high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
+}
+INLINE void v_mul_wide(vi a, uint32_t factor, vi *low, vi *high) {
+  half_mul_wide(a.lo, factor, &low->lo, &high->lo);
+  half_mul_wide(a.hi, factor, &low->hi, &high->hi);
+}
+INLINE uint64_t half_above(__m256i a, uint32_t limit) {
+  const __m256i top = _mm256_set1_epi32((int)0x80000000), edge = _mm256_set1_epi32((int)(limit ^ 0x80000000));
+  return (uint64_t)_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_xor_si256(a, top), edge)));
+}
+INLINE uint64_t v_above(vi a, uint32_t limit) { return half_above(a.lo, limit) | half_above(a.hi, limit) << 8; }
 INLINE vi v_shift(vi a, const int right) {
   if (right >= 0) return (vi){_mm256_srli_epi32(a.lo, right), _mm256_srli_epi32(a.hi, right)};
   return (vi){_mm256_slli_epi32(a.lo, -right), _mm256_slli_epi32(a.hi, -right)};

@@ -60,6 +60,15 @@ typedef __m512i vi;
 INLINE vi v_load_u32(const uint32_t *p) { return _mm512_loadu_si512(p); }
 INLINE vi v_and(vi a, uint32_t mask) { return _mm512_and_si512(a, _mm512_set1_epi32((int)mask)); }
 INLINE vi v_or(vi a, vi b) { return _mm512_or_si512(a, b); }
+INLINE vi v_xor(vi a, vi b) { return _mm512_xor_si512(a, b); }
+INLINE vi v_set_u32(uint32_t x) { return _mm512_set1_epi32((int)x); }
+INLINE void v_mul_wide(vi a, uint32_t factor, vi *low, vi *high) {
+  const vi f = _mm512_set1_epi32((int)factor);
+  vi even = _mm512_mul_epu32(a, f), odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), f);
+  *low = _mm512_mask_shuffle_epi32(even, 0xaaaa, odd, _MM_PERM_CCAA);
+  *high = _mm512_mask_shuffle_epi32(odd, 0x5555, even, _MM_PERM_DDBB);
+}
+INLINE uint64_t v_above(vi a, uint32_t limit) { return _mm512_cmpgt_epu32_mask(a, _mm512_set1_epi32((int)limit)); }
 INLINE vi v_shift(vi a, const int right) {
   return right >= 0 ? _mm512_srl_epi32(a, _mm_cvtsi32_si128(right)) : _mm512_sll_epi32(a, _mm_cvtsi32_si128(-right));
 }

@@ -61,6 +61,15 @@ typedef uint32_t vi;
 INLINE vi v_load_u32(const uint32_t *p) { return *p; }
 INLINE vi v_and(vi a, uint32_t mask) { return a & mask; }
 INLINE vi v_or(vi a, vi b) { return a | b; }
+INLINE vi v_xor(vi a, vi b) { return a ^ b; }
+INLINE vi v_set_u32(uint32_t x) { return x; }
+/* The low and the high word of a · factor. */
+INLINE void v_mul_wide(vi a, uint32_t factor, vi *low, vi *high) {
+  uint64_t product = (uint64_t)a * factor;
+  *low = (uint32_t)product;
+  *high = (uint32_t)(product >> 32);
+}
+INLINE uint64_t v_above(vi a, uint32_t limit) { return a > limit; }                        /* bit i: lane i, unsigned, is above limit */
 INLINE vi v_shift(vi a, const int right) { return right >= 0 ? a >> right : a << -right; } /* |right| < 32 */
 INLINE vi v_shift_by(vi a, int right) { return a >> right; }                               /* any number in [0, 31] */
 INLINE vf v_float(vi a) { return (float)(int32_t)a; }

@@ -18,17 +18,29 @@ PROPERTY(p6_a_row_alone, 1100, SAMPLE_ANY) {
     int64_t b = below(r, s->batch), h = below(r, s->heads), i = below(r, s->n), kv = h / (s->heads / s->kv_heads);
     int64_t row = (b * s->heads + h) * s->n + i, offset = 0;
     int64_t length = s->lengths ? s->lengths[b] : s->m;
-    if (s->a.align == HEED_ALIGN_GIVEN) offset = s->a.offset;
-    if (s->a.align == HEED_ALIGN_END) offset = length - s->n;
+    int64_t first = 0, queries = s->n, bounds[4];
     heed_attention a = s->a;
+    if (a.documents) { // the document's only query, at the same distance from its first key
+      int64_t t = 0;
+      while (i >= a.query_documents[t + 1]) t++;
+      first = a.query_documents[t];
+      queries = a.query_documents[t + 1] - first;
+      length = a.key_documents[t + 1] - a.key_documents[t];
+      for (int64_t bound = 0; bound <= a.documents; bound++) bounds[bound] = bound > t;
+      a.query_documents = bounds;
+    }
+    if (s->a.align == HEED_ALIGN_GIVEN) offset = s->a.offset;
+    if (s->a.align == HEED_ALIGN_END) offset = length - queries;
     if (a.align != HEED_ALIGN_UNSET) {
       a.align = HEED_ALIGN_GIVEN;
-      a.offset = offset + i;
+      a.offset = offset + i - first;
     }
     if (s->lengths) a.key_lengths = &s->lengths[b];
     heed_view attend, bias;
     if (a.attend) a.attend = (attend = heed_view_of(s->attend_data + row * s->m, HEED_BOOL, 2, (int64_t[]){1, s->m}), &attend);
     if (a.bias) a.bias = (bias = heed_view_of(s->bias_data + row * s->m, HEED_F32, 2, (int64_t[]){1, s->m}), &bias);
+    heed_view slope;
+    if (a.alibi) a.alibi = (slope = heed_view_of(&s->slopes[h], HEED_F32, 1, (int64_t[]){1}), &slope);
     float *out = floats(s->dv), lse;
     heed_view q = heed_view_of(s->q + row * s->d, HEED_F32, 2, (int64_t[]){1, s->d});
     heed_view k = heed_view_of(s->k + (b * s->kv_heads + kv) * s->m * s->d, HEED_F32, 2, (int64_t[]){s->m, s->d});
@@ -132,7 +144,7 @@ static void compare_with(const heed_options *options, sample *s, const char *wha
   free(again);
 }
 
-PROPERTY(p34_every_level_gives_the_same_bits, 200, SAMPLE_ANY) {
+PROPERTY(p34_every_level_gives_the_same_bits, 200, SAMPLE_EVERYTHING) {
   sample_run(context, s);
   for (heed_level level = HEED_LEVEL_SCALAR; level <= HEED_LEVEL_AVX512; level++)
     if (heed_level_available(level))
@@ -153,7 +165,7 @@ static void chunks_merge(void **state) {
   sample_free(&s);
 }
 
-PROPERTY(p35_threads_give_the_same_bits, 1100, SAMPLE_ANY) {
+PROPERTY(p35_threads_give_the_same_bits, 1100, SAMPLE_EVERYTHING) {
   sample_run(context, s);
   const int threads[] = {1, 2, 3, 8, 64};
   for (int i = 0; i < 5; i++) compare_with(&(heed_options){.size = sizeof(heed_options), .threads = threads[i]}, s, "threads", r->seed);
@@ -189,7 +201,7 @@ static void p36_a_hundred_times(void **state) {
   sample_free(&s);
 }
 
-PROPERTY(p23_groups_are_repeated_heads, 191, SAMPLE_ANY) {
+PROPERTY(p23_groups_are_repeated_heads, 191, SAMPLE_EVERYTHING) {
   sample_run(context, s);
   int64_t group = s->heads / s->kv_heads;
   float *k = floats(s->batch * s->heads * s->m * s->d), *v = floats(s->batch * s->heads * s->m * s->dv), *out = floats(sample_out_count(s));
@@ -209,7 +221,7 @@ PROPERTY(p23_groups_are_repeated_heads, 191, SAMPLE_ANY) {
 }
 
 /* P25: [B,n,H,d], negative and padded strides, one key repeated by stride 0: the same bits as packed copies. */
-PROPERTY(p25_any_strides, 191, SAMPLE_ANY) {
+PROPERTY(p25_any_strides, 191, SAMPLE_EVERYTHING) {
   sample_run(context, s);
   float *out = floats(2 * sample_out_count(s) + 7), *k = floats(s->batch * s->kv_heads * s->m * s->d * 3 + 3),
         *q = floats(s->batch * s->heads * s->n * s->d);

@@ -27,11 +27,27 @@ PROPERTY(every_tap_is_the_formula, 200, SAMPLE_ANY) {
 }
 
 /* Visibility here is what the test says itself, so that the oracle cannot be wrong in the same way. */
+static int64_t document(const int64_t *bound, int64_t index) {
+  int64_t t = 0;
+  while (index >= bound[t + 1]) t++;
+  return t;
+}
+
 static bool visible(const sample *s, int64_t batch, int64_t head, int64_t query, int64_t key) {
-  int64_t keys = s->a.key_lengths ? s->a.key_lengths[batch] : s->m, pair = ((batch * s->heads + head) * s->n + query) * s->m + key;
-  int64_t offset = s->a.align == HEED_ALIGN_END ? keys - s->n : s->a.align == HEED_ALIGN_GIVEN ? s->a.offset : 0;
-  return key < keys && (!s->a.causal || key <= query + offset) && (!s->a.has_window_left || key >= query + offset - s->a.window_left) &&
-         (!s->a.has_window_right || key <= query + offset + s->a.window_right) && (!s->attend_data || s->attend_data[pair]) &&
+  const heed_attention *a = &s->a;
+  int64_t queries = s->n, keys = a->key_lengths ? a->key_lengths[batch] : s->m, position = query;
+  if (key >= keys) return false;
+  if (a->documents) {
+    int64_t t = document(a->query_documents, query);
+    if (document(a->key_documents, key) != t) return false;
+    queries = a->query_documents[t + 1] - a->query_documents[t];
+    keys = a->key_documents[t + 1] - a->key_documents[t];
+    position += a->key_documents[t] - a->query_documents[t];
+  }
+  position += a->align == HEED_ALIGN_END ? keys - queries : a->align == HEED_ALIGN_GIVEN ? a->offset : 0;
+  int64_t pair = ((batch * s->heads + head) * s->n + query) * s->m + key;
+  return (!a->causal || key <= position) && (!a->has_window_left || key >= position - a->window_left) &&
+         (!a->has_window_right || key <= position + a->window_right) && (!s->attend_data || s->attend_data[pair]) &&
          (!s->bias_data || s->bias_data[pair] != -INFINITY);
 }
 

@@ -1,0 +1,155 @@
+/* backward_terms.c: gradients of what is added to scores and sums: the bias, and the sink.
+ *
+ * dbias is dS before the softcap, scale and products, summed over the dimensions that the bias broadcasts. Whoever owns a part of it, at most a tile, goes through every pair that adds to
+ * it, batch entries, heads, queries and keys ascending, and rebuilds dS. That costs two of backward's five products once more, and no memory beyond tiles, whatever is broadcast. */
+#include "backward.h"
+#include "pattern.h"
+
+#include <math.h>
+
+struct worker {
+  hd_visit visit;
+  hd_visit_scratch scratch;
+  float *sums; /* [64][lanes] */
+};
+
+struct job {
+  const hd_backward *from;
+  hd_grid dbias;             /* laid over the whole problem */
+  int axes;                  /* the leading dimensions and the heads */
+  int64_t dim[HEED_MAX_DIM]; /* of those axes */
+  bool own[HEED_MAX_DIM];    /* the bias has that axis */
+  bool own_rows, own_keys;
+  int64_t sharers;                        /* pairs of batch entry and head that add to the same part */
+  int64_t owners, query_tiles, key_tiles; /* parts: owners × query_tiles × key_tiles */
+  struct worker *workers;
+};
+
+/* The batch entry and head of one of an owner's sharers: the owner counts along the axes the bias has, the sharer along the others, the last axis fastest. */
+static void find_pair(const struct job *job, int64_t owner, int64_t sharer, int64_t *batch, int64_t *head) {
+  int64_t index[HEED_MAX_DIM];
+  for (int axis = job->axes - 1; axis >= 0; axis--) {
+    int64_t *count = job->own[axis] ? &owner : &sharer;
+    index[axis] = *count % job->dim[axis];
+    *count /= job->dim[axis];
+  }
+  *batch = 0;
+  for (int axis = 0; axis < job->axes - 1; axis++) *batch = *batch * job->dim[axis] + index[axis];
+  *head = index[job->axes - 1];
+}
+
+/* Adds the tile's dS to the sums, each at the place of the bias that it belongs to. */
+static void add_tile(const struct job *job, const struct worker *w, int keys) {
+  const int64_t stride = job->from->problem->kernels->tile_lanes;
+  for (int key = 0; key < keys; key++) {
+    const float *ds = w->scratch.ds + key * w->visit.padded;
+    float *sums = w->sums + (job->own_keys ? key : 0) * stride;
+    for (int lane = 0; lane < w->visit.lanes.count; lane++) sums[job->own_rows ? lane : 0] += ds[lane];
+  }
+}
+
+/* Every pair of one batch entry and head that belongs to the part: queries [q0, q1), keys [k0, k1). */
+static void add_pair(const struct job *job, struct worker *w, int64_t batch, int64_t head, int64_t q0, int64_t q1, int64_t k0, int64_t k1) {
+  const hd_problem *problem = job->from->problem;
+  const hd_tiling tiling = {.queries = problem->kernels->tile_lanes, .heads = 1};
+  int64_t kv = batch * problem->kv_heads + head / problem->group;
+  for (int64_t q = q0; q < q1; q += tiling.queries) {
+    int64_t begin, end;
+    hd_lanes_of(problem, &tiling, kv, head % problem->group, q / tiling.queries, &w->visit.lanes);
+    hd_visible_span(problem, batch, q, q + w->visit.lanes.count, &begin, &end);
+    begin = HD_MAX(k0, begin / HD_KEY_TILE * HD_KEY_TILE);
+    end = HD_MIN(k1, end);
+    if (begin < end) hd_visit_begin(job->from, &w->scratch, &w->visit);
+    for (int64_t k = begin; k < end; k += HD_KEY_TILE) {
+      uint64_t visible[HD_KEY_TILE];
+      hd_attn_tile tile = {.keys = (int)HD_MIN(problem->keys - k, HD_KEY_TILE)};
+      hd_visit_keys(job->from, &w->scratch, kv, k, &tile);
+      if (hd_visit_tile(job->from, &w->scratch, &w->visit, &tile, k, visible)) add_tile(job, w, tile.keys);
+    }
+  }
+}
+
+static void run_part(void *argument, int64_t part, int worker) {
+  const struct job *job = argument;
+  const hd_problem *problem = job->from->problem;
+  const int64_t lanes = problem->kernels->tile_lanes;
+  struct worker *w = &job->workers[worker];
+  int64_t owner = part / job->key_tiles / job->query_tiles, batch, head;
+  int64_t q0 = part / job->key_tiles % job->query_tiles * lanes,
+          q1 = job->own_rows ? HD_MIN(q0 + lanes, problem->queries) : problem->queries;
+  int64_t k0 = part % job->key_tiles * HD_KEY_TILE, k1 = job->own_keys ? HD_MIN(k0 + HD_KEY_TILE, problem->keys) : problem->keys;
+  memset(w->sums, 0, (size_t)(HD_KEY_TILE * lanes) * sizeof *w->sums);
+  for (int64_t sharer = 0; sharer < job->sharers; sharer++) {
+    find_pair(job, owner, sharer, &batch, &head);
+    add_pair(job, w, batch, head, q0, q1, k0, k1);
+  }
+  find_pair(job, owner, 0, &batch, &head);
+  for (int64_t q = q0; q < (job->own_rows ? q1 : q0 + 1); q++) {
+    char *row = hd_grid_row(&job->dbias, batch, head, q);
+    for (int64_t k = k0; k < (job->own_keys ? k1 : k0 + 1); k++)
+      hd_element_store(row + k * job->dbias.column_stride * job->dbias.size, job->dbias.type, w->sums[(k - k0) * lanes + q - q0]);
+  }
+}
+
+/* Which axes the bias has, and so into what parts its gradient is cut. */
+static void cut_parts(struct job *job, const heed_view *dbias) {
+  const hd_problem *problem = job->from->problem;
+  const int missing = problem->lead + 3 - dbias->ndim;
+  job->axes = problem->lead + 1;
+  job->owners = job->sharers = 1;
+  for (int axis = 0; axis < job->axes; axis++) {
+    job->dim[axis] = axis < problem->lead ? problem->lead_dim[axis] : problem->heads;
+    job->own[axis] = axis >= missing && dbias->dim[axis - missing] != 1;
+    *(job->own[axis] ? &job->owners : &job->sharers) *= job->dim[axis];
+  }
+  job->own_rows = dbias->dim[dbias->ndim - 2] != 1;
+  job->own_keys = dbias->dim[dbias->ndim - 1] != 1;
+  job->query_tiles = job->own_rows ? hd_ceil_div(problem->queries, problem->kernels->tile_lanes) : 1;
+  job->key_tiles = job->own_keys ? hd_ceil_div(problem->keys, HD_KEY_TILE) : 1;
+}
+
+heed_status hd_backward_bias(const hd_backward *from, const heed_view *dbias) {
+  const hd_problem *problem = from->problem;
+  heed_context *context = problem->context;
+  struct job job = {.from = from};
+  if (!dbias || hd_view_count(dbias) == 0) return HEED_OK;
+  HD_TRY(hd_grid_broadcast(problem, dbias, "dbias", &job.dbias));
+  cut_parts(&job, dbias);
+  const int64_t parts = job.owners * job.query_tiles * job.key_tiles, workers = hd_workers(context, parts);
+  const int64_t lanes = problem->kernels->tile_lanes;
+  int64_t each = 0, all;
+  HD_REQUIRE(hd_visit_cut(problem, &(hd_visit){0}, NULL, &each) && hd_visit_scratch_cut(problem, &(hd_visit_scratch){0}, NULL, &each) &&
+                 hd_cut(NULL, &(hd_part){NULL, HD_KEY_TILE, lanes}, 1, &each) && hd_mul(each, workers, &all),
+             context, HEED_E_OVERFLOW, "head widths %lld and %lld are too large", (long long)problem->d, (long long)problem->dv);
+  float *memory = NULL;
+  heed_status status = hd_allocate(context, "bias gradient workers", workers, sizeof *job.workers, &job.workers);
+  if (status == HEED_OK) status = hd_allocate(context, "bias gradient tiles", all, sizeof *memory, &memory);
+  if (status == HEED_OK) {
+    for (int64_t i = 0; i < workers; i++) {
+      struct worker *w = &job.workers[i];
+      int64_t used = i * each;
+      hd_visit_cut(problem, &w->visit, memory, &used);
+      hd_visit_scratch_cut(problem, &w->scratch, memory, &used);
+      hd_cut(memory, &(hd_part){&w->sums, HD_KEY_TILE, lanes}, 1, &used);
+      w->scratch.slope = NULL;
+    }
+    hd_parallel(context, parts, run_part, &job);
+  }
+  hd_release(context, memory, all, sizeof *memory);
+  hd_release(context, job.workers, workers, sizeof *job.workers);
+  return status;
+}
+
+/* The sink is a key whose value is 0: dP = 0, so dS = −P δ, P = exp(sink − lse). A row that saw no key gave no weight to the sink either. */
+void hd_backward_sink(const hd_backward *from, const heed_view *dsink) {
+  const hd_problem *problem = from->problem;
+  for (int64_t head = 0; dsink && head < problem->heads; head++) {
+    double sink = hd_per_head(problem->a.sink, head), sum = 0;
+    for (int64_t batch = 0; batch < problem->batch; batch++)
+      for (int64_t row = 0; row < problem->queries; row++) {
+        double lse = *(const float *)hd_grid_row(&from->lse, batch, head, row);
+        if (lse != -INFINITY) sum -= exp(sink - lse) * hd_delta(from, batch, head, row);
+      }
+    hd_element_store(hd_view_at(dsink, head), dsink->type, sum);
+  }
+}

@@ -1,0 +1,99 @@
+/* lanes.c: queries cut into tiles, and what goes into and out of their lanes. */
+#include "attention.h"
+#include "pattern.h"
+
+hd_tiling hd_tiling_of(const hd_problem *problem) {
+  const int64_t lanes = problem->kernels->tile_lanes;
+  hd_tiling t = {.queries = HD_MIN(problem->queries, lanes), .heads = 1};
+  if (problem->queries * 2 <= lanes) t.heads = HD_MIN(problem->group, lanes / problem->queries);
+  t.query_tiles = hd_ceil_div(problem->queries, t.queries);
+  t.head_tiles = hd_ceil_div(problem->group, t.heads);
+  return t;
+}
+
+void hd_lanes_of(const hd_problem *problem, const hd_tiling *tiling, int64_t kv, int64_t head_tile, int64_t query_tile, hd_lanes *lanes) {
+  int64_t q0 = query_tile * tiling->queries, queries = HD_MIN(tiling->queries, problem->queries - q0);
+  int64_t first = head_tile * tiling->heads;
+  lanes->heads = (int)HD_MIN(tiling->heads, problem->group - first);
+  lanes->batch = kv / problem->kv_heads;
+  lanes->count = (int)(lanes->heads * queries);
+  for (int lane = 0; lane < lanes->count; lane++) {
+    lanes->head[lane] = kv % problem->kv_heads * problem->group + first + lane / queries;
+    lanes->row[lane] = q0 + lane % queries;
+  }
+}
+
+int hd_lanes_padded(const hd_problem *problem, const hd_lanes *lanes) {
+  return (int)hd_ceil_div(lanes->count, problem->kernels->vector) * problem->kernels->vector;
+}
+
+int hd_lanes_blocks(const hd_problem *problem, const hd_lanes *lanes) {
+  return (int)hd_ceil_div(lanes->count, problem->kernels->block_lanes);
+}
+
+hd_attn_block hd_lanes_block(const hd_problem *problem, const hd_lanes *lanes, int i) {
+  const hd_kernels *kernels = problem->kernels;
+  int shift = i * kernels->block_lanes, used = HD_MIN(lanes->count - shift, kernels->block_lanes);
+  return (hd_attn_block){
+      .d = problem->d,
+      .dv = problem->dv,
+      .lanes = (int)hd_ceil_div(used, kernels->vector) * kernels->vector,
+      .shift = shift,
+      .used = ~(uint64_t)0 >> (64 - used),
+  };
+}
+
+void hd_lane_rows(const hd_kernels *kernels, const hd_grid *grid, const hd_lanes *lanes, int64_t column, int64_t columns, float *scratch,
+                  const float **rows) {
+  for (int i = 0; i < lanes->count; i++) {
+    const char *row = hd_grid_row(grid, lanes->batch, lanes->head[i], lanes->row[i]) + column * grid->column_stride * grid->size;
+    if (grid->type == HEED_F32 && grid->column_stride == 1) {
+      rows[i] = (const float *)row;
+    } else {
+      hd_to_floats(kernels, row, grid->type, grid->column_stride, columns, scratch + i * columns);
+      rows[i] = scratch + i * columns;
+    }
+  }
+}
+
+/* Heads of a tile see alike or not, so each is asked. */
+hd_cover hd_lanes_visible(const hd_problem *problem, const hd_lanes *lanes, int64_t k0, int64_t k1, uint64_t visible[HD_KEY_TILE]) {
+  int queries = lanes->count / lanes->heads;
+  hd_rect rect = {lanes->batch, lanes->head[0], lanes->row[0], lanes->row[0] + queries, k0, k1};
+  hd_cover cover = hd_visible_bits(problem, &rect, visible);
+  if (lanes->heads == 1) return cover;
+  bool any = cover != HD_EMPTY, all = cover == HD_FULL;
+  if (cover == HD_EMPTY) memset(visible, 0, HD_KEY_TILE * sizeof *visible);
+  for (int h = 1; h < lanes->heads; h++) {
+    uint64_t bits[HD_KEY_TILE];
+    rect.head = lanes->head[h * queries];
+    cover = hd_visible_bits(problem, &rect, bits);
+    any |= cover != HD_EMPTY;
+    all &= cover == HD_FULL;
+    for (int key = 0; cover != HD_EMPTY && key < k1 - k0; key++) visible[key] |= bits[key] << (h * queries);
+  }
+  return !any ? HD_EMPTY : all ? HD_FULL : HD_PARTIAL;
+}
+
+const uint64_t *hd_lanes_kept(const hd_problem *problem, const hd_lanes *lanes, int64_t k0, int64_t k1, uint64_t kept[HD_KEY_TILE]) {
+  if (problem->a.dropout == 0) return NULL;
+  hd_attn_dropout dropout = {
+      .seed = problem->a.seed, .stream = problem->a.stream, .last_dropped = problem->last_dropped, .key = k0, .keys = (int)(k1 - k0)};
+  dropout.lanes = lanes->count;
+  for (int i = 0; i < HD_MAX_LANES; i++) {
+    dropout.query[i] = i < lanes->count ? (uint32_t)lanes->row[i] : 0;
+    dropout.head[i] = i < lanes->count ? (uint32_t)(lanes->batch * problem->heads + lanes->head[i]) : 0;
+  }
+  problem->kernels->attn_kept(&dropout, kept);
+  return kept;
+}
+
+bool hd_cut(float *memory, const hd_part *parts, int count, int64_t *floats) {
+  for (int i = 0; i < count; i++) {
+    int64_t size;
+    if (memory) *parts[i].array = memory + *floats;
+    if (!hd_mul(parts[i].rows, parts[i].columns, &size) || !hd_add(size, HD_ALIGN / 4 - 1, &size)) return false;
+    if (!hd_add(*floats, size / (HD_ALIGN / 4) * (HD_ALIGN / 4), floats)) return false;
+  }
+  return true;
+}

@@ -1,0 +1,50 @@
+/* lanes.h: query rows as the lanes of a tile: how a call's queries are cut into tiles, and rows on their way in and out.
+ *
+ * Lanes are independent, so how rows are grouped never shows in a result. */
+#ifndef HD_LANES_H
+#define HD_LANES_H
+
+#include "problem.h"
+
+/* Lane i is row row[i] of head head[i], all of one batch entry; `heads` heads in turn with the same rows. */
+typedef struct hd_lanes {
+  int64_t batch;
+  int count, heads;
+  int64_t head[HD_MAX_LANES], row[HD_MAX_LANES];
+} hd_lanes;
+
+/* Tiles of queries. With few queries, heads that share keys and values share a tile; more than half a tile of queries is better off alone. */
+typedef struct hd_tiling {
+  int64_t queries, heads;          /* rows and heads of a full tile */
+  int64_t query_tiles, head_tiles; /* tiles over the queries, over the heads of a group */
+} hd_tiling;
+hd_tiling hd_tiling_of(const hd_problem *problem); /* queries > 0 */
+
+/* The lanes of a tile of key/value head kv (counted over the batch). */
+void hd_lanes_of(const hd_problem *problem, const hd_tiling *tiling, int64_t kv, int64_t head_tile, int64_t query_tile, hd_lanes *lanes);
+
+/* Lanes rounded up to whole vectors: the stride of a tile's scratch. */
+int hd_lanes_padded(const hd_problem *problem, const hd_lanes *lanes);
+/* Blocks of the level's width that the lanes fill, and what is common to all kernels in block i: widths, lanes, which are used, shift. */
+int hd_lanes_blocks(const hd_problem *problem, const hd_lanes *lanes);
+hd_attn_block hd_lanes_block(const hd_problem *problem, const hd_lanes *lanes, int i);
+enum { HD_MAX_BLOCKS = HD_MAX_LANES / 4 }; // the narrowest block is the scalar level's
+
+/* The rows of `grid` that the lanes name, columns [column, column + columns), as pointers to contiguous f32: into the grid where it is that, else into scratch [count][columns]. */
+void hd_lane_rows(const hd_kernels *kernels, const hd_grid *grid, const hd_lanes *lanes, int64_t column, int64_t columns, float *scratch,
+                  const float **rows);
+
+/* The bits of the lanes for keys [k0, k1), at most one tile. */
+hd_cover hd_lanes_visible(const hd_problem *problem, const hd_lanes *lanes, int64_t k0, int64_t k1, uint64_t visible[HD_KEY_TILE]);
+
+/* The bits of what dropout keeps, for keys [k0, k1); NULL where there is no dropout. */
+const uint64_t *hd_lanes_kept(const hd_problem *problem, const hd_lanes *lanes, int64_t k0, int64_t k1, uint64_t kept[HD_KEY_TILE]);
+
+/* Arrays of rows × columns floats, cut from one piece of memory; with memory NULL only their sizes are added to *floats. False where that overflows. */
+typedef struct hd_part {
+  float **array;
+  int64_t rows, columns;
+} hd_part;
+bool hd_cut(float *memory, const hd_part *parts, int count, int64_t *floats);
+
+#endif

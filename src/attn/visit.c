@@ -1,0 +1,109 @@
+/* visit.c: query rows in lanes for the backward pass, and one tile of keys met by them. */
+#include "backward.h"
+#include "pattern.h"
+
+#include <math.h>
+
+bool hd_visit_cut(const hd_problem *problem, hd_visit *visit, float *memory, int64_t *floats) {
+  const int64_t lanes = problem->kernels->tile_lanes;
+  float *q, *dout, *lse, *delta;
+  const hd_part parts[] = {{&q, problem->d, lanes}, {&dout, problem->dv, lanes}, {&lse, 1, lanes}, {&delta, 1, lanes}};
+  if (!hd_cut(memory, parts, (int)HD_COUNT(parts), floats)) return false;
+  for (int i = 0; memory && i < lanes / problem->kernels->block_lanes; i++) {
+    int shift = i * problem->kernels->block_lanes;
+    visit->gradient[i] = (hd_attn_gradient){
+        .block = {.q = q + shift * problem->d},
+        .dout = dout + shift * problem->dv,
+        .lse = lse + shift,
+        .delta = delta + shift,
+    };
+  }
+  return true;
+}
+
+bool hd_visit_scratch_cut(const hd_problem *problem, hd_visit_scratch *s, float *memory, int64_t *floats) {
+  const int64_t lanes = problem->kernels->tile_lanes, widest = HD_MAX(HD_MAX(problem->d, problem->dv), HD_KEY_TILE);
+  const hd_part parts[] = {
+      {&s->p, HD_KEY_TILE, lanes},         {&s->ds, HD_KEY_TILE, lanes},
+      {&s->terms, HD_KEY_TILE, lanes},     {&s->slope, HD_KEY_TILE, lanes},
+      {&s->rows, widest, lanes},           {&s->out, problem->dv, lanes},
+      {&s->keys, problem->d, HD_KEY_TILE}, {&s->values, problem->dv, HD_KEY_TILE},
+  };
+  return hd_cut(memory, parts, (int)HD_COUNT(parts), floats);
+}
+
+/* lse in log2 units and δ, c ascending. A row that saw nothing has δ = 0, whatever stands in its dout. */
+static void begin_rows(const hd_backward *from, const hd_visit_scratch *scratch, const hd_lanes *lanes, const hd_attn_gradient *g) {
+  const hd_problem *problem = from->problem;
+  int used = HD_MIN(lanes->count - g->block.shift, g->block.lanes);
+  float *lse = (float *)g->lse, *delta = (float *)g->delta, *out = scratch->out;
+  const float *rows[HD_MAX_LANES];
+  hd_lane_rows(problem->kernels, &from->out, lanes, 0, problem->dv, scratch->rows, rows);
+  problem->kernels->to_lanes(rows + g->block.shift, used, problem->dv, 1.0f, out, g->block.lanes);
+  memset(delta, 0, (size_t)g->block.lanes * sizeof *delta);
+  for (int64_t c = 0; c < problem->dv; c++)
+    for (int lane = 0; lane < g->block.lanes; lane++) delta[lane] += g->dout[c * g->block.lanes + lane] * out[c * g->block.lanes + lane];
+  for (int lane = 0; lane < g->block.lanes; lane++) {
+    int at = g->block.shift + lane;
+    float natural = lane < used ? *(const float *)hd_grid_row(&from->lse, lanes->batch, lanes->head[at], lanes->row[at]) : 0;
+    lse[lane] = (float)(natural * HD_LOG2E);
+    if (natural == -INFINITY) delta[lane] = 0;
+  }
+}
+
+void hd_visit_begin(const hd_backward *from, const hd_visit_scratch *scratch, hd_visit *visit) {
+  const hd_problem *problem = from->problem;
+  const hd_kernels *kernels = problem->kernels;
+  const hd_lanes *lanes = &visit->lanes;
+  const float *rows[HD_MAX_LANES];
+  visit->blocks = hd_lanes_blocks(problem, lanes);
+  visit->padded = hd_lanes_padded(problem, lanes);
+  for (int i = 0; i < visit->blocks; i++) {
+    hd_attn_gradient *g = &visit->gradient[i];
+    const float *q = g->block.q;
+    g->block = hd_lanes_block(problem, lanes, i);
+    g->block.q = q;
+    int shift = g->block.shift, used = HD_MIN(lanes->count - shift, g->block.lanes);
+    hd_lane_rows(kernels, &from->q, lanes, 0, problem->d, scratch->rows, rows);
+    kernels->to_lanes(rows + shift, used, problem->d, (float)(problem->scale * HD_LOG2E), (float *)q, g->block.lanes);
+    hd_lane_rows(kernels, &from->dout, lanes, 0, problem->dv, scratch->rows, rows);
+    kernels->to_lanes(rows + shift, used, problem->dv, 1.0f, (float *)g->dout, g->block.lanes);
+    begin_rows(from, scratch, lanes, g);
+  }
+}
+
+void hd_visit_keys(const hd_backward *from, const hd_visit_scratch *scratch, int64_t kv, int64_t k0, hd_attn_tile *tile) {
+  int64_t batch = kv / from->problem->kv_heads, head = kv % from->problem->kv_heads;
+  tile->k = from->k->rows(from->k, batch, head, k0, tile->keys, scratch->keys, &tile->k_stride);
+  tile->v = from->v->rows(from->v, batch, head, k0, tile->keys, scratch->values, &tile->v_stride);
+}
+
+bool hd_visit_tile(const hd_backward *from, const hd_visit_scratch *scratch, hd_visit *visit, hd_attn_tile *tile, int64_t k0,
+                   uint64_t visible[HD_KEY_TILE]) {
+  const hd_problem *problem = from->problem;
+  const hd_lanes *lanes = &visit->lanes;
+  int64_t k1 = k0 + tile->keys;
+  uint64_t kept[HD_KEY_TILE];
+  hd_cover cover = hd_lanes_visible(problem, lanes, k0, k1, visible);
+  if (cover == HD_EMPTY) return false;
+  tile->visible = cover == HD_FULL ? NULL : visible;
+  tile->softcap = problem->softcap_log2;
+  tile->scores = scratch->p;
+  tile->slope = scratch->slope;
+  tile->stride = tile->bias_stride = visit->padded;
+  tile->kept = hd_lanes_kept(problem, lanes, k0, k1, kept);
+  tile->keep_factor = problem->keep_factor;
+  tile->bias = hd_terms_in_lanes(problem, lanes, k0, k1, scratch->rows, scratch->terms, visit->padded) ? scratch->terms : NULL;
+  for (int i = 0; i < visit->blocks; i++) problem->kernels->attn_backward_lanes(&visit->gradient[i], tile, scratch->ds);
+  tile->kept = NULL; // its bits live here
+  return true;
+}
+
+double hd_delta(const hd_backward *from, int64_t batch, int64_t head, int64_t row) {
+  const hd_grid *out = &from->out, *dout = &from->dout;
+  const char *o = hd_grid_row(out, batch, head, row), *g = hd_grid_row(dout, batch, head, row);
+  double sum = 0;
+  for (int64_t c = 0; c < from->problem->dv; c++)
+    sum += hd_element(o + c * out->column_stride * out->size, out->type) * hd_element(g + c * dout->column_stride * dout->size, dout->type);
+  return sum;
+}
