@@ -246,7 +246,7 @@ typedef struct heed_attention_rows {
   const int64_t *rows;  /* [n_rows] query rows of every batch entry and head, or NULL: all n */
 } heed_attention_rows;
 
-/* Exact rows of the matrix that forward never stores: weights [B, heads asked for, rows asked for, m] f32, any strides. Each row uses its own maximum and sum.
+/* Exact rows of the matrix that forward never stores: weights [B, heads asked for, rows asked for, m], f32, f16 or bf16, any strides. Each row uses its own maximum and sum.
  * asked may be NULL (the weights of every row). Errors as heed_attention_forward. */
 HEED_API heed_status heed_attention_weights(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
                                             const heed_attention_rows *asked, const heed_view *weights);

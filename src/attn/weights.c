@@ -118,6 +118,9 @@ static void normalise(const struct job *job, const hd_lanes *lanes, int lane, bo
   }
 }
 
+/* Whether rows can be made where they are wanted. */
+static bool is_direct(const struct job *job) { return job->weights.type == HEED_F32 && job->weights.column_stride == 1; }
+
 static void run_item(void *argument, int64_t i, int worker) {
   const struct job *job = argument;
   const hd_problem *problem = job->problem;
@@ -127,7 +130,7 @@ static void run_item(void *argument, int64_t i, int worker) {
                     .heads = 1,
                     .count = (int)HD_MIN(problem->kernels->block_lanes, job->asked.n_rows - first)};
   float *scratch = job->scratch + worker * job->scratch_floats, *rows[HD_MAX_LANES];
-  bool direct = job->weights.column_stride == 1; // otherwise rows are made at the end of the scratch and copied
+  bool direct = is_direct(job); // otherwise rows are made at the end of the scratch and copied
   float *copies = direct ? NULL : scratch + job->scratch_floats - problem->kernels->block_lanes * problem->keys;
   for (int lane = 0; lane < lanes.count; lane++) {
     lanes.head[lane] = job->asked.heads ? job->asked.heads[head] : head;
@@ -138,8 +141,8 @@ static void run_item(void *argument, int64_t i, int worker) {
   for (int lane = 0; lane < lanes.count; lane++) {
     if (job->asked.tap == HEED_TAP_WEIGHTS) normalise(job, &lanes, lane, seen >> lane & 1, rows[lane]);
     if (!direct)
-      hd_from_floats(problem->kernels, rows[lane], problem->keys, hd_grid_row(&job->weights, lanes.batch, head, first + lane), HEED_F32,
-                     job->weights.column_stride);
+      hd_from_floats(problem->kernels, rows[lane], problem->keys, hd_grid_row(&job->weights, lanes.batch, head, first + lane),
+                     job->weights.type, job->weights.column_stride);
   }
 }
 
@@ -179,7 +182,7 @@ static bool scratch_size(const struct job *job, int64_t *floats) {
   if (!hd_add(problem->d, HD_MAX(problem->d, HD_KEY_TILE), &rows) || !hd_add(rows, 2 * HD_KEY_TILE, &rows) || !hd_mul(rows, lanes, &rows))
     return false;
   if (!hd_mul(problem->d, HD_KEY_TILE, floats) || !hd_add(*floats, rows, floats)) return false;
-  if (job->weights.column_stride != 1 && !hd_mul(lanes, problem->keys, &copies)) return false;
+  if (!is_direct(job) && !hd_mul(lanes, problem->keys, &copies)) return false;
   return hd_add(*floats, copies, floats);
 }
 
@@ -195,7 +198,7 @@ heed_status hd_attention_rows(heed_context *context, const heed_attention *a, co
   choose_units(&job);
   HD_TRY(hd_grid_make(context, weights, "weights", &job.weights));
   HD_TRY(hd_grid_expect(context, &job.weights, weights, "weights", &job.q, job.asked.n_heads, job.asked.n_rows, problem.keys));
-  HD_REQUIRE(job.weights.type == HEED_F32, context, HEED_E_TYPE, "weights is %s, allowed f32", heed_type_name(job.weights.type));
+  HD_TRY(hd_storable(context, &job.weights, "weights"));
   if (problem.batch == 0 || job.asked.n_heads == 0 || job.asked.n_rows == 0 || problem.keys == 0) return HEED_OK;
 
   job.groups = hd_ceil_div(job.asked.n_rows, problem.kernels->block_lanes);

@@ -2,6 +2,8 @@
  * rows asked for. */
 #include "attention_sample.h"
 
+#include "../../src/base/base.h"
+
 #define TAPS (HEED_TAP_BIASED + 1)
 static const char *const tap_name[TAPS] = {"weights", "scores", "capped", "biased"};
 static heed_context *context;
@@ -136,6 +138,27 @@ PROPERTY(rows_and_heads_by_name, 129, SAMPLE_ANY) {
   }
 }
 
+/* What is stored in halves is the nearest half of what is stored in f32. */
+PROPERTY(halves_are_rounded_once, 65, SAMPLE_ANY) {
+  static const heed_type types[] = {HEED_F16, HEED_BF16};
+  for (heed_tap tap = 0; tap < TAPS; tap++)
+    for (int t = 0; t < 2; t++) {
+      const heed_attention_rows asked = {.size = sizeof asked, .tap = tap};
+      float *wide = run_tap(context, s, tap);
+      uint16_t *halves = calloc((size_t)pairs(s) + 1, sizeof *halves);
+      heed_view view = weights_view(s, NULL);
+      view.data = halves;
+      view.type = types[t];
+      ok(context, heed_attention_weights(context, &s->a, &s->vq, &s->vk, &asked, &view));
+      for (int64_t i = 0; i < pairs(s); i++)
+        if (halves[i] != (types[t] == HEED_F16 ? hd_f32_to_f16 : hd_f32_to_bf16)(wide[i]))
+          fail_msg("%s in %s: element %lld (seed %llu)", tap_name[tap], heed_type_name(types[t]), (long long)i,
+                   (unsigned long long)r->seed);
+      free(wide);
+      free(halves);
+    }
+}
+
 /* The largest bias that hides nothing leaves a finite row: its weights are those of equal scores. */
 static void lowest_float_as_bias(void **state) {
   (void)state;
@@ -170,6 +193,7 @@ int main(void) {
       cmocka_unit_test(p13_garbage_stays_in_its_column),
       cmocka_unit_test(p34_p35_levels_and_threads_give_the_same_bits),
       cmocka_unit_test(rows_and_heads_by_name),
+      cmocka_unit_test(halves_are_rounded_once),
       cmocka_unit_test(lowest_float_as_bias),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
