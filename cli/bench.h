@@ -71,14 +71,17 @@ typedef struct bench_values {
 /* One point of the cross product while it is measured. */
 typedef struct bench_case {
   heed_context *context;
-  double flops; /* of one call, 0: not said. Only what the result needs: pairs that are visible, no work twice */
-  double bytes; /* that one call must read from memory at least; 0: not said */
-  void *state;  /* the bench's own */
+  double flops;     /* of one call, 0: not said. Only what the result needs: pairs that are visible, no work twice */
+  double bytes;     /* that one call must read from memory at least; 0: not said */
+  bool reads;       /* bound by memory: compared with the read bandwidth, which is then measured too */
+  double tokens;    /* that one call reads or writes; 0: no such thing */
+  char subject[64]; /* what is measured, where that is not the command: a model; "" otherwise */
+  void *state;      /* the bench's own */
 } bench_case;
 
 typedef struct bench {
-  bool reads; /* bound by memory: the table compares with the read bandwidth, which is measured too */
-  /* values are the command's own with one item in every list; lists may be replaced by what a default means (kv_heads 0 by the heads). */
+  /* values are the command's own with one item in every list, threads and level also in bench.common; an item may be replaced by what a default means (kv_heads 0 by the
+   * heads). */
   int (*open)(void *values, bench_case *c);
   int (*call)(bench_case *c);
   void (*close)(bench_case *c); /* also after an open that failed */

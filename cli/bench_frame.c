@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROW_CELLS_MAX = 64, GROUP_MAX = 512 };
+enum { ROW_CELLS_MAX = 64, GROUP_MAX = 512, TEXT_MAX = 64 };
 
 /* A value under its name. */
 typedef struct cell {
@@ -15,7 +15,7 @@ typedef struct cell {
   enum { CELL_WHOLE, CELL_NUMBER, CELL_TEXT } kind;
   int64_t whole;
   double number;
-  char text[CHOICE_MAX];
+  char text[TEXT_MAX];
   bool varies;  /* an axis that has several values in this run */
   bool follows; /* an axis that was left to follow another one */
 } cell;
@@ -35,6 +35,7 @@ typedef struct bench_job {
   const bench_values *given; /* the command's values */
   format format;
   bool begun;
+  bool group_reads;
   char group[GROUP_MAX]; /* what the rows of the table printed last have in common */
 } bench_job;
 
@@ -86,7 +87,7 @@ done:
 static int time_case(const bench_job *j, bench_case *c, blocks *b) {
   double seconds;
   int code;
-  TRY(blocks_begin(c->context, j->given->seconds, j->bench->reads, b));
+  TRY(blocks_begin(c->context, j->given->seconds, c->reads, b));
   for (int64_t i = 0; i < j->given->blocks; i++) {
     TRY(time_block(j->bench, c, j->given->seconds, &seconds));
     TRY(blocks_add(b, seconds));
@@ -134,19 +135,30 @@ static void add_axes(const bench_job *j, const void *values, row *r) {
   r->axes = r->count;
 }
 
-static void add_results(const bench_job *j, const bench_case *c, const blocks *b, row *r) {
+static void add_subject(const bench_case *c, row *r) {
+  if (!c->subject[0]) return;
+  cell *new = add_cell(r, "model");
+  new->kind = CELL_TEXT;
+  snprintf(new->text, sizeof new->text, "%s", c->subject);
+}
+
+static void add_results(const bench_case *c, const blocks *b, row *r) {
   quartiles seconds = blocks_seconds(b);
   add_number(r, "blocks", b->count);
   add_number(r, "median_s", seconds.median);
   add_number(r, "q1_s", seconds.low);
   add_number(r, "q3_s", seconds.high);
+  if (c->tokens > 0) {
+    add_number(r, "tokens", c->tokens);
+    add_number(r, "tokens_per_s", c->tokens / seconds.median);
+  }
   if (c->flops > 0) {
     add_number(r, "flops", c->flops);
     add_number(r, "gflops", c->flops / seconds.median / 1e9);
     add_number(r, "peak_gflops", blocks_peak(b).median / 1e9);
     add_quartiles(r, "of_peak", blocks_of_peak(b, c->flops));
   }
-  if (j->bench->reads) {
+  if (c->reads) {
     add_number(r, "bytes", c->bytes);
     add_number(r, "gbs", c->bytes / seconds.median / 1e9);
     add_number(r, "read_gbs", blocks_read(b).median / 1e9);
@@ -156,10 +168,10 @@ static void add_results(const bench_job *j, const bench_case *c, const blocks *b
 
 /* ---- printing ------------------------------------------------------------------------------------------------------------ */
 
-static const char *cell_text(const cell *c, char buffer[CHOICE_MAX]) {
+static const char *cell_text(const cell *c, char buffer[TEXT_MAX]) {
   if (c->kind == CELL_TEXT) return c->text;
-  if (c->kind == CELL_WHOLE) snprintf(buffer, CHOICE_MAX, "%lld", (long long)c->whole);
-  else snprintf(buffer, CHOICE_MAX, "%.9g", c->number);
+  if (c->kind == CELL_WHOLE) snprintf(buffer, TEXT_MAX, "%lld", (long long)c->whole);
+  else snprintf(buffer, TEXT_MAX, "%.9g", c->number);
   return buffer;
 }
 
@@ -174,9 +186,8 @@ static void print_json(const row *r) {
   json_close(&j);
 }
 
-/* Names hold neither commas nor quotes. */
 static void print_csv(const row *r, bool heading) {
-  char buffer[CHOICE_MAX];
+  char buffer[TEXT_MAX];
   for (int i = 0; heading && i < r->count; i++) out("%s%s", i ? "," : "", r->cells[i].key);
   if (heading) out("\n");
   for (int i = 0; i < r->count; i++) out("%s%s", i ? "," : "", cell_text(&r->cells[i], buffer));
@@ -186,37 +197,41 @@ static void print_csv(const row *r, bool heading) {
 static int column_width(const cell *c) { return strlen(c->key) > 8 ? (int)strlen(c->key) : 8; }
 
 /* The line that says what the rows below it have in common, and the columns' names. */
-static void print_group(bench_job *j, const row *r) {
-  char group[GROUP_MAX] = "", buffer[CHOICE_MAX];
+static void print_group(bench_job *j, const row *r, const bench_case *b) {
+  char group[GROUP_MAX] = "", buffer[TEXT_MAX];
   int used = 0;
   for (const cell *c = r->cells; c < r->cells + r->axes; c++)
     if (!c->varies && !c->follows)
       used += snprintf(group + used, sizeof group - (size_t)used, "%s%s %s", used ? " · " : "", c->key, cell_text(c, buffer));
-  if (j->begun && strcmp(group, j->group) == 0) return;
+  if (j->begun && j->group_reads == b->reads && strcmp(group, j->group) == 0) return;
+  j->group_reads = b->reads;
   memcpy(j->group, group, sizeof group);
   out("%s%s\n", j->begun ? "\n" : "", group);
   for (const cell *c = r->cells; c < r->cells + r->axes; c++)
     if (c->varies) out("%*s ", column_width(c), c->key);
-  out("%11s %9s %9s %8s  %s\n", "seconds", j->bench->reads ? "GB/s" : "GFLOP/s", j->bench->reads ? "reading" : "peak",
-      j->bench->reads ? "of it" : "of peak", "quartiles");
+  if (b->tokens > 0) out("%9s ", "tokens/s");
+  out("%11s %9s %9s %8s  %s\n", "seconds", b->reads ? "GB/s" : "GFLOP/s", b->reads ? "reading" : "peak", b->reads ? "of it" : "of peak",
+      "quartiles");
 }
 
 static void print_table(bench_job *j, const row *r, const bench_case *c, const blocks *b) {
-  bool reads = j->bench->reads;
-  char buffer[CHOICE_MAX];
+  bool reads = c->reads;
+  char buffer[TEXT_MAX];
   double amount = reads ? c->bytes : c->flops, seconds = blocks_seconds(b).median;
   quartiles share = reads ? blocks_of_read(b, amount) : blocks_of_peak(b, amount);
-  print_group(j, r);
+  print_group(j, r, c);
   for (const cell *each = r->cells; each < r->cells + r->axes; each++)
     if (each->varies) out("%*s ", column_width(each), cell_text(each, buffer));
+  if (c->tokens > 0) out("%9.1f ", c->tokens / seconds);
   out("%11.6f %9.1f %9.1f %8.3f  %.3f–%.3f\n", seconds, amount / seconds / 1e9, (reads ? blocks_read(b) : blocks_peak(b)).median / 1e9,
       share.median, share.low, share.high);
 }
 
 static void print_case(bench_job *j, const void *values, const bench_case *c, const blocks *b) {
   row r = {0};
+  add_subject(c, &r);
   add_axes(j, values, &r);
-  add_results(j, c, b, &r);
+  add_results(c, b, &r);
   if (j->format == FORMAT_JSON) print_json(&r);
   else if (j->format == FORMAT_CSV) print_csv(&r, !j->begun);
   else print_table(j, &r, c, b);
@@ -225,15 +240,14 @@ static void print_case(bench_job *j, const void *values, const bench_case *c, co
 
 /* ---- a run --------------------------------------------------------------------------------------------------------------- */
 
-/* Opens a context with the case's threads and level and puts into the lists what these defaults mean here. */
+/* Opens a context with the case's threads and level and puts into the values what these defaults mean here. */
 static int open_context(bench_values *v, bench_case *c) {
   char level[CHOICE_MAX];
-  common_values common = v->common;
-  common.threads = v->threads.items[0];
-  common.level = choice_at(LEVEL_CHOICES, v->level.items[0], level);
-  int code = context_open(&common, &c->context);
+  v->common.threads = v->threads.items[0];
+  v->common.level = heed_level_name(heed_level_from_name(choice_at(LEVEL_CHOICES, v->level.items[0], level)));
+  int code = context_open(&v->common, &c->context);
   if (code != EXIT_OK) return code;
-  v->threads.items[0] = heed_context_threads(c->context);
+  v->threads.items[0] = v->common.threads = heed_context_threads(c->context);
   v->level.items[0] = choice_place(LEVEL_CHOICES, heed_level_name(heed_context_level(c->context)));
   return EXIT_OK;
 }

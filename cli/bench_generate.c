@@ -1,17 +1,26 @@
 /* bench_generate.c: `heed bench generate`: how fast a model reads and writes, and how much of the machine that is. Reading a prompt is bound by arithmetic, writing
  * token by token by the memory that holds the weights. */
 #include "bench.h"
-#include "json.h"
 #include "model.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct values {
-  common_values common;
+  bench_values bench;
   const char *model;
-  int64_t prompt, n, blocks;
+  whole_list prompt, n, part;
 } values;
+
+/* The model is loaded for each case, because a case has its own threads and level. */
+typedef struct run_state {
+  loaded model;
+  heed_session *session;
+  int32_t *ids;
+  float *logits;
+  int64_t prompt, n;
+  bool writes;
+} run_state;
 
 /* Token ids that look like nothing: speed does not depend on them. */
 static int32_t *make_ids(int64_t count, int64_t vocabulary, int64_t seed) {
@@ -24,126 +33,99 @@ static int32_t *make_ids(int64_t count, int64_t vocabulary, int64_t seed) {
   return ids;
 }
 
-/* Fills the session with the prompt; *seconds is the time it took. */
-static int time_prefill(const loaded *m, heed_session *session, const int32_t *ids, int64_t count, float *logits, double *seconds) {
+/* Zeros become what fits the context. */
+static int choose_lengths(values *v, run_state *r) {
+  int64_t context = r->model.info.context;
+  r->prompt = v->prompt.items[0] ? v->prompt.items[0] : context < 1024 ? (context + 1) / 2 : 512;
+  r->n = v->n.items[0] ? v->n.items[0] : context - r->prompt < 32 ? context - r->prompt : 32;
+  v->prompt.items[0] = r->prompt;
+  v->n.items[0] = r->n;
+  if (r->prompt + r->n <= context && r->n >= 1) return EXIT_OK;
+  return usage_error("--prompt: too long with --n (got %lld + %lld, allowed %lld, the context of %s)", (long long)r->prompt,
+                     (long long)r->n, (long long)context, r->model.info.name);
+}
+
+static int read_prompt(run_state *r) {
   int code;
-  TRY(check(m->context, heed_session_truncate(session, 0)));
-  double begin = seconds_now();
-  TRY(check(m->context, heed_session_run(session, ids, count, logits, 1, NULL)));
-  *seconds = seconds_now() - begin;
+  TRY(check(r->model.context, heed_session_truncate(r->session, 0)));
+  TRY(check(r->model.context, heed_session_run(r->session, r->ids, r->prompt, r->logits, 1, NULL)));
 done:
   return code;
 }
 
-/* Runs count tokens one by one after the prompt; *seconds is the mean time of one. */
-static int time_decode(const loaded *m, heed_session *session, const int32_t *ids, int64_t count, float *logits, double *seconds) {
-  int code = EXIT_OK;
-  double begin = seconds_now();
-  for (int64_t i = 0; i < count; i++) TRY(check(m->context, heed_session_run(session, ids + i, 1, logits, 1, NULL)));
-  *seconds = (seconds_now() - begin) / (double)count;
+static int write_tokens(run_state *r) {
+  int code;
+  TRY(check(r->model.context, heed_session_truncate(r->session, r->prompt)));
+  for (int64_t i = 0; i < r->n; i++)
+    TRY(check(r->model.context, heed_session_run(r->session, r->ids + r->prompt + i, 1, r->logits, 1, NULL)));
 done:
   return code;
 }
 
-static int measure(const loaded *m, const values *v, blocks *prefill, blocks *decode) {
-  heed_session *session = NULL;
+static int open_run(void *pointer, bench_case *c) {
+  values *v = pointer;
+  run_state *r = c->state = allocate("a case", 1, sizeof *r);
   heed_session_options options = {.size = sizeof options};
-  int32_t *ids = make_ids(v->prompt + v->n, m->info.vocabulary, v->common.seed);
-  float *logits = allocate("logits", m->info.vocabulary, sizeof *logits);
-  double seconds;
   int code;
-  TRY(check(m->context, heed_session_new(m->context, m->model, &options, &session)));
-  TRY(time_prefill(m, session, ids, v->prompt, logits, &seconds)); // memory that is touched for the first time is not counted
-  TRY(blocks_begin(m->context, BLOCK_SECONDS, true, prefill));
-  for (int64_t i = 0; i < v->blocks; i++) {
-    TRY(time_prefill(m, session, ids, v->prompt, logits, &seconds));
-    TRY(blocks_add(prefill, seconds));
-  }
-  TRY(blocks_begin(m->context, BLOCK_SECONDS, true, decode));
-  for (int64_t i = 0; i < v->blocks; i++) {
-    TRY(check(m->context, heed_session_truncate(session, v->prompt)));
-    TRY(time_decode(m, session, ids + v->prompt, v->n, logits, &seconds));
-    TRY(blocks_add(decode, seconds));
-  }
+  TRY(model_open(&v->bench.common, v->model, &r->model));
+  TRY(choose_lengths(v, r));
+  const heed_model_info *info = &r->model.info;
+  r->ids = make_ids(r->prompt + r->n, info->vocabulary, v->bench.common.seed);
+  r->logits = allocate("logits", info->vocabulary, sizeof *r->logits);
+  TRY(check(r->model.context, heed_session_new(r->model.context, r->model.model, &options, &r->session)));
+  TRY(read_prompt(r)); // what writing goes on from; and memory that is touched for the first time is not counted
+  r->writes = c->reads = v->part.items[0];
+  c->tokens = (double)(r->writes ? r->n : r->prompt);
+  c->flops = info->flops_per_token * c->tokens;
+  c->bytes = r->writes ? (double)info->weight_bytes * c->tokens : 0;
+  snprintf(c->subject, sizeof c->subject, "%s", info->name);
 done:
-  heed_session_free(session);
-  free(ids);
-  free(logits);
   return code;
 }
 
-static void print_result(const loaded *m, const values *v, const blocks *prefill, const blocks *decode) {
-  double prefill_tps = (double)v->prompt / blocks_seconds(prefill).median, decode_tps = 1 / blocks_seconds(decode).median;
-  double of_peak = blocks_of_peak(prefill, m->info.flops_per_token * (double)v->prompt).median;
-  double of_bandwidth = blocks_of_read(decode, (double)m->info.weight_bytes).median;
-  double peak = blocks_peak(prefill).median / 1e9, read = blocks_read(decode).median / 1e9;
-  const char *level = heed_level_name(heed_context_level(m->context));
-  int threads = heed_context_threads(m->context);
-  if (!v->common.json) {
-    out("%s · %s · %d threads · %s\n", m->info.name, m->info.family, threads, level);
-    out("load     %9.3f s\n", m->seconds);
-    out("prefill  %9.1f tokens/s  %.3f of the peak of %.1f GFLOP/s (%lld tokens)\n", prefill_tps, of_peak, peak, (long long)v->prompt);
-    out("decode   %9.1f tokens/s  %.3f of the read bandwidth of %.1f GB/s (%.1f MB a token)\n", decode_tps, of_bandwidth, read,
-        (double)m->info.weight_bytes / 1e6);
-    return;
-  }
-  json j = {0};
-  json_open(&j, NULL, '{');
-  json_text(&j, "model", m->info.name);
-  json_whole(&j, "threads", threads);
-  json_text(&j, "level", level);
-  json_number(&j, "load_s", m->seconds);
-  json_whole(&j, "prompt", v->prompt);
-  json_whole(&j, "n", v->n);
-  json_number(&j, "prefill_tps", prefill_tps);
-  json_number(&j, "decode_tps", decode_tps);
-  json_number(&j, "peak_gflops", peak);
-  json_number(&j, "read_gbs", read);
-  json_number(&j, "flops_per_token", m->info.flops_per_token);
-  json_number(&j, "bytes_per_token", (double)m->info.weight_bytes);
-  json_number(&j, "of_peak", of_peak);
-  json_number(&j, "of_bandwidth", of_bandwidth);
-  json_close(&j);
+static int call_run(bench_case *c) {
+  run_state *r = c->state;
+  return r->writes ? write_tokens(r) : read_prompt(r);
 }
 
-static int run(const void *pointer) {
-  values v = *(const values *)pointer;
-  loaded m = {0};
-  blocks prefill, decode;
-  int code;
-  TRY(model_open(&v.common, v.model, &m));
-  int64_t context = m.info.context;
-  if (v.prompt == 0) v.prompt = context < 1024 ? (context + 1) / 2 : 512;
-  if (v.n == 0) v.n = context - v.prompt < 32 ? context - v.prompt : 32;
-  if (v.prompt + v.n > context || v.n < 1) {
-    code = usage_error("--prompt: too long with --n (got %lld + %lld, allowed %lld, the context of %s)", (long long)v.prompt,
-                       (long long)v.n, (long long)context, m.info.name);
-    goto done;
-  }
-  TRY(measure(&m, &v, &prefill, &decode));
-  print_result(&m, &v, &prefill, &decode);
-done:
-  model_close(&m);
-  return code;
+static void close_run(bench_case *c) {
+  run_state *r = c->state;
+  if (!r) return;
+  heed_session_free(r->session);
+  free(r->ids);
+  free(r->logits);
+  model_close(&r->model);
+  free(r);
+}
+
+extern const command command_bench_generate;
+
+static int run(const void *v) {
+  static const bench generate = {.open = open_run, .call = call_run, .close = close_run};
+  return bench_run(&command_bench_generate, &generate, v);
 }
 
 static const option options[] = {
     OPTION("MODEL", 0, TEXT, NULL, model, "a GGUF file or a Hugging Face directory", .required = true),
-    OPTION("prompt", 'p', WHOLE, "N", prompt, "tokens read at once (default 512, at most half the context)", .low = 1, .high = 1e9),
-    OPTION("n", 'n', WHOLE, "N", n, "tokens written one by one (default 32)", .low = 1, .high = 1e9),
-    OPTION("blocks", 0, WHOLE, "N", blocks, "repetitions, of which the median counts (default 5)", .low = 1, .high = BLOCKS_MAX),
+    OPTION("prompt", 'p', WHOLES, "LIST", prompt, "tokens read at once (default 0: 512, at most half the context)", .low = 0, .high = 1e9),
+    OPTION("n", 'n', WHOLES, "LIST", n, "tokens written one by one after them (default 0: 32)", .low = 0, .high = 1e9),
+    OPTION("part", 0, CHOICES, "LIST", part, "reading the prompt, writing after it (default both)", .choices = "prefill|decode"),
+    BENCH_OPTIONS,
     {0},
 };
 
 const command command_bench_generate = {
     .name = "bench generate",
     .summary = "time a model's reading and writing",
-    .about = "Times how fast a model reads a prompt and writes tokens one by one, and compares it with the machine's "
-             "multiply-add peak and read bandwidth, measured around every block.",
-    .examples = "  heed bench generate model.gguf --threads 2 --json\n",
+    .about =
+        "Times how fast a model reads a prompt and writes tokens one by one, for every combination of the lists, and compares it with the "
+        "machine's multiply-add peak (reading) and read bandwidth (writing), measured around every block. Bytes counted: the weights "
+        "once a token.",
+    .examples = "  heed bench generate model.gguf --threads 2 --json\n"
+                "  heed bench generate model.gguf --part decode --prompt 8,512 --threads 1,2\n",
     .options = options,
-    .takes = TAKES_MACHINE | TAKES_JSON | TAKES_SEED,
+    .takes = TAKES_JSON | TAKES_SEED,
     .values_size = sizeof(values),
-    .defaults = &(const values){.blocks = 5},
+    .defaults = &(const values){BENCH_DEFAULTS, .prompt = {1, {0}}, .n = {1, {0}}, .part = {2, {0, 1}}},
     .run = run,
 };

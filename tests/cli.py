@@ -882,10 +882,25 @@ class Show(Case):
 
 class BenchGenerate(Case):
     def test_json(self):
-        found = json.loads(self.prints("bench", "generate", STORIES, "-p", "32", "-n", "4", "--blocks", "1", "--json"))
-        for key in ("load_s", "prefill_tps", "decode_tps", "peak_gflops", "read_gbs", "of_peak", "of_bandwidth"):
-            self.assertGreater(found[key], 0, key)
-        self.assertEqual((found["prompt"], found["n"]), (32, 4))
+        lines = self.prints("bench", "generate", STORIES, "-p", "16,32", "-n", "4", "--blocks", "2", "--seconds", "0.01", "--json").splitlines()
+        rows = [json.loads(line) for line in lines]
+        self.assertEqual([(r["prompt"], r["n"], r["part"], r["tokens"]) for r in rows], [(16, 4, "prefill", 16), (16, 4, "decode", 4), (32, 4, "prefill", 32), (32, 4, "decode", 4)])
+        for row in rows:
+            writes = row["part"] == "decode"
+            self.assertEqual(row["model"], "stories260K")
+            for key in ("tokens_per_s", "flops", "gflops", "peak_gflops", "of_peak", *(("bytes", "gbs", "read_gbs", "of_bandwidth") if writes else ())):
+                self.assertTrue(0 < row[key] < math.inf, key)
+            self.assertEqual("bytes" in row, writes)
+            self.assertAlmostEqual(row["tokens"] / row["median_s"] / row["tokens_per_s"], 1, places=6)
+
+    def test_table(self):
+        text = self.prints("bench", "generate", STORIES, "-p", "16", "-n", "4", "--blocks", "1", "--seconds", "0.01", "--threads", "1")
+        self.assertEqual(text.count("tokens/s"), 2)
+        self.assertRegex(text, r"\Amodel stories260K · prompt 16 · n 4 · threads 1 · level \w+\n")
+        self.assertIn("of peak", text)
+        self.assertIn("reading", text)
+
+    def test_refusals(self):
         self.refuses(USAGE, ["--prompt", "512"], "bench", "generate", STORIES, "-p", "511", "-n", "2")
 
 
