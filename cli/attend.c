@@ -1,28 +1,12 @@
 /* attend.c: `heed attend`: exact attention on arrays from files. The fused kernel never stores the matrix of weights; --weights asks for it by name. */
-#include "arrays.h"
+#include "attend.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct values {
-  common_values common;
-  const char *q, *k, *v, *output, *weights, *lse, *grad_out, *grads;
-  const char *causal, *align, *window, *bias, *mask, *key_lengths;
-  double softcap, scale;
-  const char *type;
-  bool reference;
-} values;
-
-/* Everything one call needs; zero is "nothing loaded". */
-typedef struct job {
-  heed_context *context;
-  heed_attention attention;
-  array q, k, v, bias, mask, key_lengths, out, lse, weights, dout, dq, dk, dv;
-  int64_t *lengths;
-  bool reference;
-  heed_type stored; /* of out and the gradients */
-} job;
+typedef attend_values values;
+typedef attend_job job;
 
 /* A gradient is shaped like its input and written to PREFIX-name.npy; one whose input is not given is left out. */
 static const struct {
@@ -32,9 +16,7 @@ static const struct {
 } gradients[] = {
 #define GRADIENT(name)                                                                                                                     \
   { #name, offsetof(job, name), offsetof(job, d##name), offsetof(heed_attention_gradients, d##name) }
-    GRADIENT(q),
-    GRADIENT(k),
-    GRADIENT(v),
+    GRADIENT(q), GRADIENT(k), GRADIENT(v), GRADIENT(bias), GRADIENT(sink),
 #undef GRADIENT
 };
 enum { GRADIENT_COUNT = sizeof gradients / sizeof gradients[0] };
@@ -42,102 +24,16 @@ enum { GRADIENT_COUNT = sizeof gradients / sizeof gradients[0] };
 static array *array_at(job *j, size_t offset) { return (array *)((char *)j + offset); }
 
 static void job_free(job *j) {
-  array *all[] = {&j->q, &j->k, &j->v, &j->bias, &j->mask, &j->key_lengths, &j->out, &j->lse, &j->weights, &j->dout};
+  array *all[] = {&j->q, &j->k, &j->v, &j->mask, &j->bias, &j->alibi, &j->sink, &j->dout, &j->out, &j->lse, &j->weights};
   for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) array_free(all[i]);
   for (int i = 0; i < GRADIENT_COUNT; i++) array_free(array_at(j, gradients[i].gradient));
-  free(j->lengths);
+  free(j->key_lengths);
+  free(j->query_documents);
+  free(j->key_documents);
   heed_context_free(j->context);
 }
 
-/* ---- options to a description -------------------------------------------------------------------------------------------- */
-
-static int set_align(const char *option_name, const char *text, heed_attention *a) {
-  if (!text) return EXIT_OK;
-  heed_align before = a->align;
-  int64_t offset = 0;
-  if (strcmp(text, "top-left") == 0) a->align = HEED_ALIGN_START;
-  else if (strcmp(text, "bottom-right") == 0) a->align = HEED_ALIGN_END;
-  else if (parse_whole(text, &offset)) a->align = HEED_ALIGN_GIVEN;
-  else
-    return usage_error("%s: unknown alignment (got %s, allowed top-left, bottom-right or the key position of query 0)", option_name, text);
-  if (before != HEED_ALIGN_UNSET && (before != a->align || a->offset != offset))
-    return usage_error("--align: contradicts --causal (got %s; one of them is enough)", text);
-  a->offset = offset;
-  return EXIT_OK;
-}
-
-/* "L,R"; an empty side is unlimited. */
-static int set_window(const char *text, heed_attention *a) {
-  const char *comma = text ? strchr(text, ',') : NULL;
-  if (!text) return EXIT_OK;
-  char left[32] = "";
-  if (comma) snprintf(left, sizeof left, "%.*s", (int)(comma - text), text);
-  a->has_window_left = left[0] != 0;
-  a->has_window_right = comma && comma[1] != 0;
-  bool ok = comma && (!a->has_window_left || (parse_whole(left, &a->window_left) && a->window_left >= 0)) &&
-            (!a->has_window_right || (parse_whole(comma + 1, &a->window_right) && a->window_right >= 0));
-  if (!ok)
-    return usage_error(
-        "--window: not two sides (got %s, allowed L,R with keys before and after the query, such as 128,0; an empty side is unlimited)",
-        text);
-  return EXIT_OK;
-}
-
-static int load_key_lengths(job *j, const char *path) {
-  int code = array_load(j->context, path, &j->key_lengths);
-  if (code != EXIT_OK) return code;
-  const heed_view *view = &j->key_lengths.view;
-  int64_t batch = j->q.view.ndim >= 4 ? j->q.view.dim[0] : 1;
-  char shape[SHAPE_MAX];
-  if ((view->type != HEED_I64 && view->type != HEED_I32) || view->ndim != 1 || view->dim[0] != batch)
-    return error_of(EXIT_FAILED, "%s: not one length per batch entry (got %s %s, allowed i64 or i32 [%lld])", path,
-                    heed_type_name(view->type), shape_text(view->ndim, view->dim, shape), (long long)batch);
-  j->lengths = allocate("key lengths", batch, sizeof *j->lengths);
-  for (int64_t i = 0; i < batch; i++)
-    j->lengths[i] =
-        view->type == HEED_I64 ? ((const int64_t *)view->data)[i * view->stride[0]] : ((const int32_t *)view->data)[i * view->stride[0]];
-  j->attention.key_lengths = j->lengths;
-  return EXIT_OK;
-}
-
-static int describe(job *j, const values *v) {
-  heed_attention *a = &j->attention;
-  int code;
-  *a = (heed_attention){.size = sizeof *a, .causal = v->causal != NULL, .softcap = v->softcap};
-  if ((code = set_align("--causal", v->causal, a)) != EXIT_OK || (code = set_align("--align", v->align, a)) != EXIT_OK) return code;
-  if ((code = set_window(v->window, a)) != EXIT_OK) return code;
-  a->has_scale = !isnan(v->scale);
-  if (a->has_scale) a->scale = v->scale;
-  return EXIT_OK;
-}
-
-/* ---- arrays -------------------------------------------------------------------------------------------------------------- */
-
-/* Into the type asked for; without one only f64 is rounded, to f32. The oracle takes every type as it is. */
-static int load_input(job *j, const values *v, const char *path, array *a) {
-  int code = array_load(j->context, path, a);
-  if (code != EXIT_OK || j->reference || (!v->type && a->view.type != HEED_F64)) return code;
-  return array_convert(a, j->stored);
-}
-
-static int load(job *j, const values *v) {
-  int code;
-  TRY(load_input(j, v, v->q, &j->q));
-  TRY(load_input(j, v, v->k, &j->k));
-  TRY(load_input(j, v, v->v, &j->v));
-  if (v->grad_out) TRY(load_input(j, v, v->grad_out, &j->dout));
-  if (v->bias) {
-    TRY(array_load(j->context, v->bias, &j->bias));
-    j->attention.bias = &j->bias.view;
-  }
-  if (v->mask) {
-    TRY(array_load(j->context, v->mask, &j->mask));
-    j->attention.attend = &j->mask.view;
-  }
-  if (v->key_lengths) TRY(load_key_lengths(j, v->key_lengths));
-done:
-  return code;
-}
+/* ---- results ------------------------------------------------------------------------------------------------------------- */
 
 static int make_gradients(job *j) {
   int code = EXIT_OK;
@@ -155,11 +51,6 @@ static int make_outputs(job *j, const values *v) {
   heed_type exact = j->reference ? HEED_F64 : HEED_F32;
   int rank = q->ndim, code;
   int64_t dim[HEED_MAX_DIM];
-  char shape[SHAPE_MAX];
-  if (rank < 2 || rank > 4 || j->k.view.ndim != rank || j->v.view.ndim != rank)
-    return error_of(EXIT_FAILED,
-                    "%s: ranks do not fit (q is %s, k has %d dimensions, v %d; allowed [n,d], [H,n,d] or [B,H,n,d] for all three)", v->q,
-                    shape_text(rank, q->dim, shape), j->k.view.ndim, j->v.view.ndim);
   memcpy(dim, q->dim, sizeof dim);
   if (v->lse || v->grads) TRY(array_new("lse", exact, rank - 1, dim, &j->lse));
   dim[rank - 1] = j->v.view.dim[rank - 1];
@@ -236,9 +127,9 @@ static int run(const void *pointer) {
   job j = {.reference = v->reference, .stored = stored_type(v)};
   int code;
   TRY(check_options(v));
-  TRY(describe(&j, v));
+  TRY(attend_describe(v, &j));
   TRY(context_open(&v->common, &j.context));
-  TRY(load(&j, v));
+  TRY(attend_load(v, &j));
   TRY(make_outputs(&j, v));
   TRY(compute(&j, v));
   if (v->output) TRY(array_save(j.context, v->output, &j.out.view));
@@ -258,16 +149,25 @@ static const option options[] = {
     OPTION("weights", 0, TEXT, "FILE", weights, "the attention weights, which a plain run never stores (f32; f64 with --reference)"),
     OPTION("lse", 0, TEXT, "FILE", lse, "log-sum-exp of every row's scores"),
     OPTION("grad-out", 0, TEXT, "FILE", grad_out, "the gradient of a loss with respect to the result, shaped like it"),
-    OPTION("grads", 0, TEXT, "PREFIX", grads, "write that loss's gradients to PREFIX-q.npy, PREFIX-k.npy and PREFIX-v.npy"),
+    OPTION("grads", 0, TEXT, "PREFIX", grads,
+           "write that loss's gradients to PREFIX-q.npy, -k, -v, and -bias and -sink where these are given"),
     OPTION("causal", 0, TEXT, "ALIGN", causal,
            "query i sees keys up to its own position: top-left (i), bottom-right (i + m - n) or a number N (i + N)"),
     OPTION("window", 0, TEXT, "L,R", window, "see L keys before and R after the own position; an empty side is unlimited"),
     OPTION("align", 0, TEXT, "ALIGN", align, "the same alignments, for --window without --causal"),
-    OPTION("key-lengths", 0, TEXT, "FILE", key_lengths, "whole numbers [B]: how many keys of each batch entry count"),
+    OPTION("key-lengths", 0, TEXT, "LIST", key_lengths, "how many keys of each batch entry count: numbers such as 5,9, or a file of them"),
     OPTION("mask", 0, TEXT, "FILE", mask, "booleans [n,m], [H,n,m] or [B,H,n,m]; true may look; any dimension may be 1"),
     OPTION("bias", 0, TEXT, "FILE", bias, "numbers added to the scores, shaped as a mask"),
+    OPTION("alibi", 0, TEXT, "LIST", alibi,
+           "lower scores by slope * distance: a slope a head, a file of them, or auto (powers of 2^(-8/H))"),
+    OPTION("sink", 0, TEXT, "LIST", sink, "a score a head that joins every row's sum and adds nothing: numbers, or a file of them"),
+    OPTION("documents", 0, TEXT, "LIST", documents, "lengths of documents packed one after another; no query sees another document"),
+    OPTION("key-documents", 0, TEXT, "LIST", key_documents, "their lengths in keys, where these differ"),
     OPTION("scale", 0, NUMBER, "S", scale, "factor of the scores (default 1/sqrt(d))"),
     OPTION("softcap", 0, NUMBER, "C", softcap, "squash scores to C tanh(score / C)", .low = 0, .high = 1e30),
+    OPTION("dropout", 0, NUMBER, "P", dropout, "drop each weight with this probability, by --seed and --stream", .low = 0, .high = 1),
+    OPTION("stream", 0, WHOLE, "N", stream, "which of a seed's streams of dropout (layers take different ones)", .low = 0,
+           .high = 4294967295.0),
     OPTION("type", 0, CHOICE, "TYPE", type, "convert the arrays to it; results are stored in it (.npy keeps bf16 as f32)",
            .choices = "f32|f16|bf16"),
     OPTION("reference", 0, FLAG, NULL, reference, "the naive formula in double precision: slow, the oracle; all results f64"),
@@ -282,9 +182,10 @@ const command command_attend = {
              "--reference). The bits of a row depend on nothing but that row.",
     .examples = "  heed attend --q q.npy --k k.npy --v v.npy --causal bottom-right -o out.npy\n"
                 "  heed attend --q a.npz:q --k a.npz:k --v a.npz:v --window 128,0 --align top-left -o out.npy --lse lse.npy\n"
-                "  heed attend --q q.npy --k k.npy --v v.npy --grad-out g.npy --grads grad\n",
+                "  heed attend --q q.npy --k k.npy --v v.npy --grad-out g.npy --grads grad\n"
+                "  heed attend --q q.npy --k k.npy --v v.npy --causal top-left --documents 100,28 --alibi auto -o out.npy\n",
     .options = options,
-    .takes = TAKES_MACHINE,
+    .takes = TAKES_MACHINE | TAKES_SEED,
     .values_size = sizeof(values),
     .defaults = &(const values){.scale = NAN},
     .run = run,

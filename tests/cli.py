@@ -21,6 +21,8 @@ import termios
 import time
 import unittest
 
+import naive_attention as naive
+
 HEED = os.environ["HEED"]
 DATA = os.environ["HEED_TEST_DATA"]
 STORIES = f"{DATA}/models/stories260k/stories260k-f32.gguf"
@@ -123,6 +125,14 @@ def rounded(x, bits, least):
     step = 2.0 ** (max(math.frexp(x)[1] - 1, least) - bits)
     y = round(x / step) * step
     return math.copysign(y if abs(y) < 2.0 ** (2 - least) else math.inf, x)
+
+
+def naive_numbers():
+    """Numbers in (−1, 1) that look like nothing, the same in every run."""
+    state = 1
+    while True:
+        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+        yield (state >> 32) / 2**31 - 1
 
 
 def distance(a, b):
@@ -522,6 +532,104 @@ class Attend(Case):
             out = read_npy(heed("attend", "--q", one, "--k", one, "--v", v, "--type", type, "-o", "-").stdout)[1]
             self.assertEqual([x.hex() for x in out], [rounded(x, bits, least).hex() for x in tie], type)
 
+    def naive_case(self, about, options, bias=False, sink=False, shapes=()):
+        """The program against naive_attention.py: out, lse, weights and every gradient, in f32 and in f64."""
+        random = naive_numbers()
+        for name in os.listdir(self.folder):
+            if name.startswith("grad-"):
+                os.unlink(self.path(name))
+        shapes = {"q": (4, 5, 3), "k": (2, 7, 3), "v": (2, 7, 2), **({"bias": (4, 5, 7)} if bias else {}), **({"sink": (4,)} if sink else {}), **dict(shapes)}
+        inputs = {name: naive.nested(random, shape) for name, shape in shapes.items()}
+        dout_shape = (*shapes["q"][:2], shapes["v"][2])
+        dout = naive.nested(random, dout_shape)
+        reference = naive.Attention(inputs, **about)
+        expected, gradients = {name: naive.flat(x) for name, x in reference.run().items()}, reference.gradients(dout)
+        words = ["attend", *options, "--grad-out", self.path("dout.npy", npy_bytes(naive.flat(dout), dout_shape, "d", "<f8")), "--grads", self.path("grad")]
+        for name, shape in shapes.items():
+            words += [f"--{name}", self.path(f"{name}.npy", npy_bytes(naive.flat(inputs[name]), shape, "d", "<f8"))]
+        for name in expected:
+            words += ["-o" if name == "out" else f"--{name}", self.path(f"found-{name}.npy")]
+        for extra, tolerance, gradient_tolerance in (([], 2e-6, 5e-6), (["--reference"], 1e-12, 1e-8)):
+            self.prints(*words, *extra)
+            for name, values in expected.items():
+                self.assertLessEqual(distance(read_npy(read_file(self.path(f"found-{name}.npy")))[1], values), tolerance, (name, extra))
+            self.assertEqual({f"grad-{name}.npy" for name in gradients}, {name for name in os.listdir(self.folder) if name.startswith("grad-")})
+            for name, values in gradients.items():
+                shape, found = read_npy(read_file(self.path(f"grad-{name}.npy")))
+                self.assertEqual(shape, tuple(shapes[name]))
+                self.assertLessEqual(distance(found, values), gradient_tolerance * max(map(abs, values)), (name, extra))
+
+    def test_philox(self):
+        self.assertEqual(naive.philox((0, 0, 0, 0), 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8))
+        self.assertEqual(naive.philox((2**32 - 1,) * 4, 2**64 - 1), (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD))
+
+    def test_plain(self):
+        self.naive_case({}, [])
+        self.naive_case({"causal": 1, "scale": -0.7}, ["--causal", "1", "--scale", "-0.7"])
+
+    def test_bias(self):
+        self.naive_case({"causal": "bottom-right"}, ["--causal", "bottom-right"], bias=True)
+
+    def test_sink(self):
+        self.naive_case({"causal": 0}, ["--causal", "top-left"], sink=True)
+        f = self.small(q=[2, 3, 4], k=[2, 5, 4], v=[2, 5, 6])
+        inputs = ["attend", "--q", f["q"], "--k", f["k"], "--v", f["v"], "-o", "-"]
+        sinks = self.path("sinks.npy", npy_bytes([0.5, -1.25], [2]))
+        self.assertEqual(heed(*inputs, "--sink", "0.5,-1.25").stdout, heed(*inputs, "--sink", sinks).stdout)
+        self.assertNotEqual(heed(*inputs, "--sink", "0.5,-1.25").stdout, heed(*inputs).stdout)
+        self.refuses(FAILED, "sink", *inputs, "--sink", "1,2,3")
+        self.refuses(BAD_FILE, "1,x", *inputs, "--sink", "1,x")
+
+    def test_alibi(self):
+        slopes = [2**-2, 2**-4, 2**-6, 2**-8]
+        self.naive_case({"causal": "bottom-right", "alibi": slopes}, ["--causal", "bottom-right", "--alibi", "auto"])
+        self.naive_case({"alibi": [0.5, -1, 0, 2]}, ["--align", "bottom-right", "--alibi", "0.5,-1,0,2"])
+
+    def test_alibi_slopes(self):
+        """One query that ties with its own key and the one before: the slope is the difference of the logarithms of their weights."""
+        expected = json.loads(read_file(f"{DATA}/expected/tables.json"))["alibi_slopes"]
+        self.assertGreater(len(expected), 5)
+        for heads, slopes in expected.items():
+            q = self.path("q.npy", npy_bytes([0] * int(heads), [int(heads), 1, 1]))
+            k = self.path("k.npy", npy_bytes([0] * 2, [1, 2, 1]))
+            weights = self.path("weights.npy")
+            self.prints("attend", "--q", q, "--k", k, "--v", k, "--align", "bottom-right", "--alibi", "auto", "--weights", weights, "--reference")
+            w = read_npy(read_file(weights))[1]
+            self.assertLessEqual(distance([math.log(w[2 * h + 1] / w[2 * h]) for h in range(int(heads))], slopes), 1e-12, heads)
+
+    def test_documents(self):
+        about = {"documents": [2, 0, 3], "key_documents": [3, 1, 3]}
+        options = ["--documents", "2,0,3", "--key-documents", "3,1,3"]
+        self.naive_case(about, options)
+        self.naive_case({**about, "causal": "bottom-right", "alibi": [0.5, 0.25, 0.125, 1]}, [*options, "--causal", "bottom-right", "--alibi", "0.5,0.25,0.125,1"], bias=True, sink=True)
+        self.naive_case({"documents": [3, 4], "causal": 0}, ["--documents", self.path("lengths.npy", npy_bytes([3, 4], [2], "q", "<i8")), "--causal", "top-left"], shapes={"q": (4, 7, 3)})
+
+    def test_dropout(self):
+        about = {"dropout": 0.3, "seed": 2**40 + 7, "stream": 2}
+        options = ["--dropout", "0.3", "--seed", str(2**40 + 7), "--stream", "2"]
+        self.naive_case(about, options)
+        self.naive_case({**about, "causal": 2, "documents": [2, 3], "key_documents": [4, 3]}, [*options, "--causal", "2", "--documents", "2,3", "--key-documents", "4,3"], bias=True, sink=True)
+        f = self.small(q=[2, 3, 4], k=[2, 5, 4], v=[2, 5, 6])
+        inputs = ["attend", "--q", f["q"], "--k", f["k"], "--v", f["v"], "-o", "-"]
+        found = [heed(*inputs, "--dropout", "0.5", *words).stdout for words in ([], ["--seed", "1"], ["--stream", "1"], ["--seed", "0", "--stream", "0"])]
+        self.assertEqual(found[0], found[3])
+        self.assertEqual(len(set(found)), 3)
+        self.refuses(USAGE, ["--dropout", "1.5", "0 to 1"], *inputs, "--dropout", "1.5")
+        self.refuses(USAGE, ["--stream", "4294967295"], *inputs, "--stream", "4294967296")
+
+    def test_packed_refusals(self):
+        f = self.small(q=[2, 3, 4], k=[2, 5, 4], v=[2, 5, 6])
+        inputs = ["attend", "--q", f["q"], "--k", f["k"], "--v", f["v"], "-o", self.path("out.npy")]
+        self.refuses(USAGE, "--key-documents: needs --documents", *inputs, "--key-documents", "2,3")
+        self.refuses(USAGE, ["--documents", "add up to 2 of the 3 rows"], *inputs, "--documents", "1,1")
+        self.refuses(USAGE, ["--documents", "document 1 has 5, 2 are left"], *inputs, "--documents", "1,5")
+        self.refuses(USAGE, ["--documents", "document 0 has -1"], *inputs, "--documents", "-1,4")
+        self.refuses(USAGE, ["--key-documents", "add up to 4 of the 5 rows"], *inputs, "--documents", "1,2", "--key-documents", "2,2")
+        self.refuses(USAGE, ["--key-documents: 3 numbers, allowed 2"], *inputs, "--documents", "1,2", "--key-documents", "2,2,1")
+        self.refuses(USAGE, ["--key-lengths: 2 numbers, allowed 1"], *inputs, "--key-lengths", "2,2")
+        self.refuses(BAD_FILE, "1;2", *inputs, "--documents", "1;2")
+        self.assertFalse(os.path.exists(self.path("out.npy")))
+
     def test_causal_offset(self):
         f = self.small(q=[1, 4], k=[5, 4], v=[5, 2])
         inputs = ["attend", "--q", f["q"], "--k", f["k"], "--v", f["v"], "-o", "-"]
@@ -887,7 +995,7 @@ class BenchGenerate(Case):
         self.assertEqual([(r["prompt"], r["n"], r["part"], r["tokens"]) for r in rows], [(16, 4, "prefill", 16), (16, 4, "decode", 4), (32, 4, "prefill", 32), (32, 4, "decode", 4)])
         for row in rows:
             writes = row["part"] == "decode"
-            self.assertEqual(row["model"], "stories260K")
+            self.assertEqual(row["model"], "stories260k")
             for key in ("tokens_per_s", "flops", "gflops", "peak_gflops", "of_peak", *(("bytes", "gbs", "read_gbs", "of_bandwidth") if writes else ())):
                 self.assertTrue(0 < row[key] < math.inf, key)
             self.assertEqual("bytes" in row, writes)
@@ -896,7 +1004,7 @@ class BenchGenerate(Case):
     def test_table(self):
         text = self.prints("bench", "generate", STORIES, "-p", "16", "-n", "4", "--blocks", "1", "--seconds", "0.01", "--threads", "1")
         self.assertEqual(text.count("tokens/s"), 2)
-        self.assertRegex(text, r"\Amodel stories260K · prompt 16 · n 4 · threads 1 · level \w+\n")
+        self.assertRegex(text, r"\Amodel stories260k · prompt 16 · n 4 · threads 1 · level \w+\n")
         self.assertIn("of peak", text)
         self.assertIn("reading", text)
 
