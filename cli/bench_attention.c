@@ -8,6 +8,7 @@
 typedef struct values {
   bench_values bench;
   whole_list batch, heads, kv_heads, head_dim, value_dim, n, keys, causal, window, type;
+  number_list dropout;
 } values;
 
 /* The arrays of one case; the last four for backward only. */
@@ -38,6 +39,7 @@ static void describe(const values *v, heed_attention *a) {
       .window_left = window,
       .has_window_right = window >= 0 && !causal,
       .window_right = window,
+      .dropout = v->dropout.items[0],
   };
 }
 
@@ -147,6 +149,7 @@ static const option options[] = {
     OPTION("causal", 0, WHOLES, "LIST", causal, "0, 1 or both (default 0,1)", .low = 0, .high = 1),
     OPTION("window", 0, WHOLES, "LIST", window, "keys visible before a query's own, and after it unless causal (default -1: all)",
            .low = -1, .high = 1e7),
+    OPTION("dropout", 0, NUMBERS, "LIST", dropout, "probabilities that a weight is dropped (default 0)", .low = 0, .high = 1),
     OPTION("type", 0, CHOICES, "LIST", type, "what all arrays are stored in (default f32)", .choices = "f32|f16|bf16"),
     BENCH_OPTIONS,
     {0},
@@ -154,7 +157,7 @@ static const option options[] = {
 
 static const values defaults = {
     BENCH_DEFAULTS,        .batch = {1, {1}}, .heads = {1, {4}},     .kv_heads = {1, {0}}, .head_dim = {1, {64}}, .value_dim = {1, {0}},
-    .n = {2, {512, 2048}}, .keys = {1, {0}},  .causal = {2, {0, 1}}, .window = {1, {-1}},  .type = {1, {0}},
+    .n = {2, {512, 2048}}, .keys = {1, {0}},  .causal = {2, {0, 1}}, .window = {1, {-1}},  .dropout = {1, {0}},   .type = {1, {0}},
 };
 
 const command command_bench_attention = {

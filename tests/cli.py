@@ -691,13 +691,14 @@ class Bench(Case):
         left, right = (m, m) if row["window"] < 0 else (row["window"], row["window"])
         return sum(i + offset - left <= j <= i + offset + (0 if row["causal"] else right) for i in range(n) for j in range(m))
 
-    ATTENTION = "--n 20,33 --keys 0,40 --head-dim 16 --value-dim 0,8 --heads 2 --kv-heads 1 --batch 2 --causal 0,1 --window -1,5".split()
+    ATTENTION = "--n 20,33 --keys 0,40 --head-dim 16 --value-dim 0,8 --heads 2 --kv-heads 1 --batch 2 --causal 0,1 --window -1,5 --dropout 0.25".split()
 
     def test_attention(self):
         rows = self.rows("attention", *self.ATTENTION)
         self.assertEqual(len(rows), 32)
         for row in rows:
             self.assertEqual(row["flops"], 2 * 2 * self.visible_pairs(row) * 2 * (16 + row["value_dim"]), row)
+            self.assertEqual(row["dropout"], 0.25)
         points = [(r["value_dim"], r["n"], r["keys"], r["causal"], r["window"]) for r in rows[:5]]
         self.assertEqual(points, [(16, 20, 20, 0, -1), (16, 20, 20, 0, 5), (16, 20, 20, 1, -1), (16, 20, 20, 1, 5), (16, 20, 40, 0, -1)])
 
@@ -727,7 +728,7 @@ class Bench(Case):
 
     def test_table(self):
         lines = self.prints("bench", *self.SMALL, "--heads", "3").splitlines()
-        self.assertRegex(lines[0], r"\Abatch 1 · heads 3 · head_dim 64 · window -1 · type f32 · threads 1 · level \w+\Z")
+        self.assertRegex(lines[0], r"\Abatch 1 · heads 3 · head_dim 64 · window -1 · dropout 0 · type f32 · threads 1 · level \w+\Z")
         self.assertEqual(lines[1].split(), "n causal seconds GFLOP/s peak of peak quartiles".split())
         self.assertEqual([line.split()[:2] for line in lines[2:]], [["20", "0"], ["20", "1"], ["33", "0"], ["33", "1"]])
 
