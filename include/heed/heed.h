@@ -230,10 +230,11 @@ HEED_API heed_status heed_attention_backward_reference(heed_context *context, co
 
 /* Where a row of the matrix is looked at on its way from q·k to the weights. */
 typedef enum heed_tap {
-  HEED_TAP_WEIGHTS, /* after the softmax: hidden keys get exactly 0, a row sums to 1 or, where it sees nothing, is all 0 */
-  HEED_TAP_SCORES,  /* scale · (q·k) of every pair: who may see whom is not asked, so these two read hidden keys too */
-  HEED_TAP_CAPPED,  /* after the softcap, of every pair */
-  HEED_TAP_BIASED   /* what the softmax sees: after the bias, hidden keys −inf */
+  HEED_TAP_WEIGHTS, /* after the softmax: hidden keys get exactly 0, a row sums to 1 (less with a sink) or, where it sees nothing, is all 0 */
+  HEED_TAP_SCORES, /* scale · (q·k) of every pair: who may see whom is not asked, so these two read hidden keys too */
+  HEED_TAP_CAPPED, /* after the softcap, of every pair */
+  HEED_TAP_BIASED, /* what the softmax sees: after bias and ALiBi, hidden keys −inf */
+  HEED_TAP_DROPPED /* the weights after dropout: what multiplies the values */
 } heed_tap;
 
 /* Which rows of the matrix, in which order. Zero: the weights of all of them. */

@@ -190,10 +190,12 @@ static void run_tap(void *argument, int64_t i, int worker) {
   int64_t row = i % asked->n_rows, slot = i / asked->n_rows % asked->n_heads, batch = i / asked->n_rows / asked->n_heads;
   int64_t head = asked->heads ? asked->heads[slot] : slot, query = asked->rows ? asked->rows[row] : row;
   double *values = rows->scores + worker * problem->keys;
-  if (asked->tap == HEED_TAP_WEIGHTS) row_weights(rows, batch, head, query, values);
+  bool weights = asked->tap == HEED_TAP_WEIGHTS || asked->tap == HEED_TAP_DROPPED;
+  if (weights) row_weights(rows, batch, head, query, values);
   for (int64_t key = 0; key < problem->keys; key++) {
-    if (asked->tap == HEED_TAP_BIASED && !sees(problem, batch, head, query, key)) values[key] = -INFINITY;
-    else if (asked->tap != HEED_TAP_WEIGHTS) values[key] = score(rows, batch, head, query, key, asked->tap);
+    if (asked->tap == HEED_TAP_DROPPED) values[key] *= dropout(problem, batch, head, query, key);
+    else if (asked->tap == HEED_TAP_BIASED && !sees(problem, batch, head, query, key)) values[key] = -INFINITY;
+    else if (!weights) values[key] = score(rows, batch, head, query, key, asked->tap);
     hd_element_store(element(&tap->out, batch, slot, row, key), tap->out.type, values[key]);
   }
 }

@@ -47,7 +47,8 @@ static hd_cover lanes_visible(const hd_problem *problem, const hd_lanes *lanes, 
   return !any ? HD_EMPTY : all ? HD_FULL : HD_PARTIAL;
 }
 
-static bool asks_visibility(const struct job *job) { return job->asked.tap == HEED_TAP_WEIGHTS || job->asked.tap == HEED_TAP_BIASED; }
+static bool asks_weights(const struct job *job) { return job->asked.tap == HEED_TAP_WEIGHTS || job->asked.tap == HEED_TAP_DROPPED; }
+static bool asks_visibility(const struct job *job) { return asks_weights(job) || job->asked.tap == HEED_TAP_BIASED; }
 
 static void hide(const uint64_t *visible, int keys, int lanes, float *const *rows) {
   for (int key = 0; key < keys; key++)
@@ -81,7 +82,7 @@ static uint64_t score_rows(const struct job *job, const hd_lanes *lanes, float *
       continue;
     }
     bool has_terms = asks_visibility(job) && hd_terms_in_lanes(problem, lanes, k0, k1, copies, terms, width);
-    if (job->asked.tap == HEED_TAP_WEIGHTS) {
+    if (asks_weights(job)) {
       tile.visible = cover == HD_FULL ? NULL : visible;
       tile.bias = has_terms ? terms : NULL;
     }
@@ -118,6 +119,17 @@ static void normalise(const struct job *job, const hd_lanes *lanes, int lane, bo
   }
 }
 
+static void drop(const hd_problem *problem, const hd_lanes *lanes, float *const *rows) {
+  for (int64_t k0 = 0; k0 < problem->keys; k0 += HD_KEY_TILE) {
+    int64_t k1 = HD_MIN(k0 + HD_KEY_TILE, problem->keys);
+    uint64_t bits[HD_KEY_TILE];
+    const uint64_t *kept = hd_lanes_kept(problem, lanes, k0, k1, bits);
+    for (int64_t key = k0; kept && key < k1; key++)
+      for (int lane = 0; lane < lanes->count; lane++)
+        rows[lane][key] = kept[key - k0] >> lane & 1 ? rows[lane][key] * problem->keep_factor : 0;
+  }
+}
+
 /* Whether rows can be made where they are wanted. */
 static bool is_direct(const struct job *job) { return job->weights.type == HEED_F32 && job->weights.column_stride == 1; }
 
@@ -138,12 +150,11 @@ static void run_item(void *argument, int64_t i, int worker) {
     rows[lane] = direct ? (float *)hd_grid_row(&job->weights, lanes.batch, head, first + lane) : copies + lane * problem->keys;
   }
   uint64_t seen = score_rows(job, &lanes, scratch, rows);
-  for (int lane = 0; lane < lanes.count; lane++) {
-    if (job->asked.tap == HEED_TAP_WEIGHTS) normalise(job, &lanes, lane, seen >> lane & 1, rows[lane]);
-    if (!direct)
-      hd_from_floats(problem->kernels, rows[lane], problem->keys, hd_grid_row(&job->weights, lanes.batch, head, first + lane),
-                     job->weights.type, job->weights.column_stride);
-  }
+  for (int lane = 0; lane < lanes.count && asks_weights(job); lane++) normalise(job, &lanes, lane, seen >> lane & 1, rows[lane]);
+  if (job->asked.tap == HEED_TAP_DROPPED) drop(problem, &lanes, rows);
+  for (int lane = 0; lane < lanes.count && !direct; lane++)
+    hd_from_floats(problem->kernels, rows[lane], problem->keys, hd_grid_row(&job->weights, lanes.batch, head, first + lane),
+                   job->weights.type, job->weights.column_stride);
 }
 
 static heed_status check_indices(heed_context *context, const char *what, const int64_t *index, int64_t *count, int64_t limit) {
@@ -161,7 +172,8 @@ heed_status hd_rows_read(const hd_problem *problem, const heed_attention_rows *a
   heed_context *context = problem->context;
   *out = (heed_attention_rows){.size = sizeof *out};
   HD_TRY(hd_options_read(context, "heed_attention_rows", asked, out, sizeof *out));
-  HD_REQUIRE(out->tap >= HEED_TAP_WEIGHTS && out->tap <= HEED_TAP_BIASED, context, HEED_E_ARGUMENT, "tap: unknown value %d", (int)out->tap);
+  HD_REQUIRE(out->tap >= HEED_TAP_WEIGHTS && out->tap <= HEED_TAP_DROPPED, context, HEED_E_ARGUMENT, "tap: unknown value %d",
+             (int)out->tap);
   HD_TRY(check_indices(context, "heads", out->heads, &out->n_heads, problem->heads));
   return check_indices(context, "rows", out->rows, &out->n_rows, problem->queries);
 }
@@ -169,7 +181,7 @@ heed_status hd_rows_read(const hd_problem *problem, const heed_attention_rows *a
 /* What scores are multiplied by and capped at before the kernel's own units come in. */
 static void choose_units(struct job *job) {
   const hd_problem *problem = job->problem;
-  bool weights = job->asked.tap == HEED_TAP_WEIGHTS, capped = problem->softcap_log2 > 0 && job->asked.tap != HEED_TAP_SCORES;
+  bool weights = asks_weights(job), capped = problem->softcap_log2 > 0 && job->asked.tap != HEED_TAP_SCORES;
   job->factor = (float)(problem->scale * (weights ? HD_LOG2E : 1));
   job->softcap = !capped ? 0 : weights ? problem->softcap_log2 : (float)problem->a.softcap;
 }

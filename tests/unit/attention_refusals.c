@@ -245,7 +245,7 @@ static void weights_and_plans(void **state) {
   float weights[2 * 4 * 5 * 6];
   int64_t heads[] = {0, 4}, rows[] = {-1};
   heed_attention_rows named = {.size = sizeof named, .n_heads = 2, .heads = heads}, unnamed = {.size = sizeof unnamed, .n_heads = 2},
-                      row = {.size = sizeof row, .n_rows = 1, .rows = rows}, tap = {.size = sizeof tap, .tap = HEED_TAP_BIASED + 1};
+                      row = {.size = sizeof row, .n_rows = 1, .rows = rows}, tap = {.size = sizeof tap, .tap = HEED_TAP_DROPPED + 1};
   legal(&c);
   heed_view w = heed_view_of(weights, HEED_F32, 4, (int64_t[]){2, 2, 5, 6});
   assert_int_equal(heed_attention_weights(context, &c.a, &c.q, &c.k, &named, &w), HEED_E_ARGUMENT);

@@ -4,8 +4,8 @@
 
 #include "../../src/base/base.h"
 
-#define TAPS (HEED_TAP_BIASED + 1)
-static const char *const tap_name[TAPS] = {"weights", "scores", "capped", "biased"};
+#define TAPS (HEED_TAP_DROPPED + 1)
+static const char *const tap_name[TAPS] = {"weights", "scores", "capped", "biased", "dropped"};
 static heed_context *context;
 
 static int64_t pairs(const sample *s) { return s->batch * s->heads * s->n * s->m; }
@@ -18,7 +18,7 @@ static double *tap_reference(const sample *s, heed_tap tap) {
   return data;
 }
 
-PROPERTY(every_tap_is_the_formula, 200, SAMPLE_ANY) {
+PROPERTY(every_tap_is_the_formula, 200, SAMPLE_EVERYTHING) {
   for (heed_tap tap = 0; tap < TAPS; tap++) {
     float *got = run_tap(context, s, tap);
     double *want = tap_reference(s, tap);
@@ -47,29 +47,35 @@ static bool visible(const sample *s, int64_t batch, int64_t head, int64_t query,
     position += a->key_documents[t] - a->query_documents[t];
   }
   position += a->align == HEED_ALIGN_END ? keys - queries : a->align == HEED_ALIGN_GIVEN ? a->offset : 0;
-  int64_t pair = ((batch * s->heads + head) * s->n + query) * s->m + key;
+  int64_t pair = ((batch * s->heads + head) * s->n + query) * s->m + key, at[4] = {batch, head, query, key}, bias = 0;
+  for (int i = 0; i < 4; i++) bias += s->vbias.dim[i] > 1 ? at[i] * s->vbias.stride[i] : 0;
   return (!a->causal || key <= position) && (!a->has_window_left || key >= position - a->window_left) &&
          (!a->has_window_right || key <= position + a->window_right) && (!s->attend_data || s->attend_data[pair]) &&
-         (!s->bias_data || s->bias_data[pair] != -INFINITY);
+         (!s->bias_data || s->bias_data[bias] != -INFINITY);
 }
 
-PROPERTY(hidden_keys_are_exactly_nothing, 129, SAMPLE_ANY) {
+PROPERTY(hidden_keys_are_exactly_nothing, 129, SAMPLE_EVERYTHING) {
   float *rows[TAPS];
   for (heed_tap tap = 0; tap < TAPS; tap++) rows[tap] = run_tap(context, s, tap);
   for (int64_t i = 0; i < pairs(s); i++) {
     bool seen = visible(s, i / s->m / s->n / s->heads, i / s->m / s->n % s->heads, i / s->m % s->n, i % s->m);
-    if (seen ? rows[HEED_TAP_BIASED][i] == -INFINITY : rows[HEED_TAP_BIASED][i] != -INFINITY || rows[HEED_TAP_WEIGHTS][i] != 0)
+    if (seen ? rows[HEED_TAP_BIASED][i] == -INFINITY
+             : rows[HEED_TAP_BIASED][i] != -INFINITY || rows[HEED_TAP_WEIGHTS][i] != 0 || rows[HEED_TAP_DROPPED][i] != 0)
       fail_msg("pair %lld (seed %llu)", (long long)i, (unsigned long long)r->seed);
     assert_true(isfinite(rows[HEED_TAP_SCORES][i]) && isfinite(rows[HEED_TAP_CAPPED][i]));
   }
   for (heed_tap tap = 0; tap < TAPS; tap++) free(rows[tap]);
 }
 
-/* A stage that is not asked for changes no bit: without softcap CAPPED is SCORES, without bias and restrictions BIASED is CAPPED. */
+/* A stage that is not asked for changes no bit: without softcap CAPPED is SCORES, without bias and restrictions BIASED is CAPPED, without dropout DROPPED is WEIGHTS. */
 PROPERTY(absent_stages_change_nothing, 129, SAMPLE_SOFTCAP) {
   float *capped = run_tap(context, s, HEED_TAP_CAPPED), *biased = run_tap(context, s, HEED_TAP_BIASED);
   assert_same_bytes(capped, biased, pairs(s) * 4, "no bias", r->seed);
   free(capped);
+  float *weights = run_weights(context, s), *dropped = run_tap(context, s, HEED_TAP_DROPPED);
+  assert_same_bytes(weights, dropped, pairs(s) * 4, "no dropout", r->seed);
+  free(weights);
+  free(dropped);
   s->a.softcap = 0;
   float *scores = run_tap(context, s, HEED_TAP_SCORES);
   capped = run_tap(context, s, HEED_TAP_CAPPED);
@@ -77,6 +83,21 @@ PROPERTY(absent_stages_change_nothing, 129, SAMPLE_SOFTCAP) {
   free(scores);
   free(capped);
   free(biased);
+}
+
+/* What is left after dropout is what forward multiplies the values by. */
+PROPERTY(dropped_weights_give_the_output, 129, SAMPLE_EVERYTHING) {
+  sample_run(context, s);
+  float *weights = run_tap(context, s, HEED_TAP_DROPPED);
+  for (int64_t row = 0; row < s->batch * s->heads * s->n; row++) {
+    int64_t head = row / s->n % s->heads, kv = row / s->n / s->heads * s->kv_heads + head / (s->heads / s->kv_heads);
+    for (int64_t c = 0; c < s->dv; c++) {
+      double o = 0;
+      for (int64_t key = 0; key < s->m; key++) o += (double)weights[row * s->m + key] * s->v[(kv * s->m + key) * s->dv + c];
+      assert_close(s->out[row * s->dv + c], o, 4e-6 * fmax(1, fabs(o)), "out", r->seed);
+    }
+  }
+  free(weights);
 }
 
 /* A hidden key of NaN is seen by no row but, as its own column, in the taps that ask nobody's leave. */
@@ -99,7 +120,7 @@ PROPERTY(p13_garbage_stays_in_its_column, 129, SAMPLE_CAUSAL | SAMPLE_BIAS) {
   }
 }
 
-PROPERTY(p34_p35_levels_and_threads_give_the_same_bits, 129, SAMPLE_ANY) {
+PROPERTY(p34_p35_levels_and_threads_give_the_same_bits, 129, SAMPLE_EVERYTHING) {
   const int threads[] = {1, 3, 8};
   for (heed_tap tap = 0; tap < TAPS; tap++) {
     float *here = run_tap(context, s, tap);
@@ -116,7 +137,7 @@ PROPERTY(p34_p35_levels_and_threads_give_the_same_bits, 129, SAMPLE_ANY) {
 }
 
 /* Rows by name, in any order and twice, into a transposed array with gaps. */
-PROPERTY(rows_and_heads_by_name, 129, SAMPLE_ANY) {
+PROPERTY(rows_and_heads_by_name, 129, SAMPLE_EVERYTHING) {
   enum { ASKED = 5 };
   int64_t heads[2] = {s->heads - 1, 0}, rows[ASKED];
   for (int i = 0; i < ASKED; i++) rows[i] = below(r, s->n);
@@ -139,7 +160,7 @@ PROPERTY(rows_and_heads_by_name, 129, SAMPLE_ANY) {
 }
 
 /* What is stored in halves is the nearest half of what is stored in f32. */
-PROPERTY(halves_are_rounded_once, 65, SAMPLE_ANY) {
+PROPERTY(halves_are_rounded_once, 65, SAMPLE_EVERYTHING) {
   static const heed_type types[] = {HEED_F16, HEED_BF16};
   for (heed_tap tap = 0; tap < TAPS; tap++)
     for (int t = 0; t < 2; t++) {
@@ -190,6 +211,7 @@ int main(void) {
       cmocka_unit_test(every_tap_is_the_formula),
       cmocka_unit_test(hidden_keys_are_exactly_nothing),
       cmocka_unit_test(absent_stages_change_nothing),
+      cmocka_unit_test(dropped_weights_give_the_output),
       cmocka_unit_test(p13_garbage_stays_in_its_column),
       cmocka_unit_test(p34_p35_levels_and_threads_give_the_same_bits),
       cmocka_unit_test(rows_and_heads_by_name),
