@@ -81,9 +81,10 @@ class Header:
             if pointer:
                 fields.append((pointer.group(1), ctypes.c_void_p))
                 continue
-            base = re.match(r"(?:const\s+)?\w+", statement).group(0)
+            statement = re.sub(r"\bconst\b", " ", statement).strip()
+            base = re.match(r"\w+", statement).group(0)
             for declarator in statement[len(base) :].split(","):
-                stars, field, count = re.fullmatch(r"\s*(\**)\s*(\w+)\s*(?:\[(\w+)\])?\s*", declarator).groups()
+                stars, field, count = re.fullmatch(r"([\s*]*)(\w+)\s*(?:\[(\w+)\])?\s*", declarator).groups()
                 kind = self._type(base + stars, f"{name}.{field}")
                 if count:
                     kind *= self.constants[count] if count in self.constants else int(count)
