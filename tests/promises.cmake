@@ -11,6 +11,14 @@ add_executable(example_attend examples/attend.c)
 target_link_libraries(example_attend PRIVATE heed_shared)
 set_target_properties(example_attend PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 
+if(CMAKE_SYSTEM_NAME STREQUAL Linux) # steps through its child by ptrace
+  add_executable(count_instructions tests/count_instructions.c)
+  target_link_libraries(count_instructions PRIVATE heed_core)
+  set_target_properties(count_instructions PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME instructions COMMAND count_instructions)
+  set_tests_properties(instructions PROPERTIES TIMEOUT 600)
+endif()
+
 set(promises ${CMAKE_SOURCE_DIR}/tests/promises)
 add_test(NAME core COMMAND promise_core)
 set_tests_properties(core PROPERTIES LABELS unit)
