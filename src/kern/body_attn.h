@@ -27,7 +27,7 @@ typedef struct {
   }
 #endif
 
-/* out[key][lane] = Σ_i key[i] q[i][lane] for keys [from, to), i ascending, one chain. top collects the largest of each lane. */
+/* out[key][lane] = Σ_i key[i] q[i][lane] for keys [from, to), i ascending, one chain. top, unless NULL, collects the largest of each lane. */
 INLINE void multiply_scores(const float *keys, int64_t stride, int count, int from, int to, const float *q, int64_t d, int lanes,
                             float *out, int64_t out_stride, vf *top, const int rows, const int vectors) {
   for (int first = from; first < to; first += rows) {
@@ -55,13 +55,19 @@ INLINE void multiply_scores(const float *keys, int64_t stride, int count, int fr
         for (int v = 0; v < vectors; v++) sum[r][v] = v_fma(a, b[v], sum[r][v]);
       }
     }
+    float *row = out + first * out_stride;
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
-      for (int v = 0; v < vectors; v++) {
-        v_store(out + (first + r) * out_stride + v * LANES, sum[r][v]);
-        top[v] = v_max(sum[r][v], top[v]);
-      }
+      for (int v = 0; v < vectors; v++) v_store(row + r * out_stride + v * LANES, sum[r][v]);
+    if (!top) continue;
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++) {
+      vf best = top[v];
+#pragma GCC unroll 8
+      for (int r = 0; r < rows; r++) best = v_max(sum[r][v], best);
+      top[v] = best;
+    }
   }
 }
 
@@ -70,10 +76,11 @@ INLINE void multiply_values(const float *values, int64_t stride, int from, int t
                             int64_t p_stride, int lanes, float *o, const int rows, const int vectors) {
   for (int64_t column = begin; column < end; column += rows) {
     vf sum[8][4];
+    float *at = o + column * lanes;
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
-      for (int v = 0; v < vectors; v++) sum[r][v] = v_load(o + (column + r) * lanes + v * LANES);
+      for (int v = 0; v < vectors; v++) sum[r][v] = v_load(at + r * lanes + v * LANES);
     const float *value = values + from * stride + column;
 #pragma GCC unroll 1
     for (int key = from; key < to; key++, value += stride) {
@@ -93,7 +100,7 @@ INLINE void multiply_values(const float *values, int64_t stride, int from, int t
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
-      for (int v = 0; v < vectors; v++) v_store(o + (column + r) * lanes + v * LANES, sum[r][v]);
+      for (int v = 0; v < vectors; v++) v_store(at + r * lanes + v * LANES, sum[r][v]);
   }
 }
 
@@ -169,17 +176,15 @@ INLINE void score_width(const hd_attn_tile *tile, const run *r, const float *key
   multiply_scores(keys, stride, tile->keys, tail, r->to, q + first, d, lanes, out + first, tile->stride, top, 4, vectors);
 }
 
-/* Scores of one run: product, softcap, bias, visibility. top collects the largest visible score. */
-static void score_run(const hd_attn_block *block, const hd_attn_tile *tile, const run *r, vf top[MAX_VECTORS]) {
+/* Scores of one run: product, softcap, bias, visibility. top [MAX_VECTORS], unless NULL, collects the largest visible score. */
+static void score_run(const hd_attn_block *block, const hd_attn_tile *tile, const run *r, vf *top) {
+  bool changed = tile->scored || tile->visible || tile->bias || tile->softcap != 0;
+  vf *largest = top && !changed ? top + r->first : NULL; // changed scores have another maximum
 #define SCORES(rows, vectors)                                                                                                              \
-  score_width(tile, r, tile->k, tile->k_stride, block->q, block->d, block->lanes, block_scores(block, tile), top + r->first, rows, vectors)
-  vf untouched[MAX_VECTORS];
-  memcpy(untouched, top, sizeof untouched);
+  score_width(tile, r, tile->k, tile->k_stride, block->q, block->d, block->lanes, block_scores(block, tile), largest, rows, vectors)
   if (!tile->scored) { FOR_WIDTH(r->vectors, SCORES) }
 #undef SCORES
-  if (!tile->scored && !tile->visible && !tile->bias && tile->softcap == 0) return;
-  // Changed scores have another maximum.
-  memcpy(top, untouched, sizeof untouched);
+  if (!changed) return;
   const vf cap = v_set(tile->softcap), log2e = v_set((float)HD_LOG2E), hidden = v_set(-INFINITY);
   // Masks of −FLT_MAX are common. Times log2 e that would be −inf, and a row of nothing else NaN, where the formula gives the mean: so no bias counts for less than this.
   const vf least_bias = v_set(-2.3e38f);
@@ -195,7 +200,7 @@ static void score_run(const hd_attn_block *block, const hd_attn_tile *tile, cons
       if (tile->bias) s = v_fma(v_max(least_bias, v_load(tile->bias + key * tile->bias_stride + block->shift + v * LANES)), log2e, s);
       if (tile->visible) s = v_select(lanes_seeing(block, tile->visible[key], v), s, hidden);
       v_store(at, s);
-      top[v] = v_max(s, top[v]);
+      if (top) top[v] = v_max(s, top[v]);
     }
 }
 
@@ -311,9 +316,7 @@ void KERNEL(attn_tile)(hd_attn_block *block, const hd_attn_tile *given) {
 
 void KERNEL(attn_scores)(const hd_attn_block *block, const hd_attn_tile *tile) {
   run all = {0, tile->keys, 0, block->lanes / LANES};
-  vf top[MAX_VECTORS];
-  for (int v = 0; v < MAX_VECTORS; v++) top[v] = v_set(-INFINITY);
-  score_run(block, tile, &all, top);
+  score_run(block, tile, &all, NULL);
 }
 
 void KERNEL(attn_merge)(hd_attn_block *block) {

@@ -96,14 +96,12 @@ void KERNEL(attn_backward_lanes)(const hd_attn_gradient *g, const hd_attn_tile *
   run runs[HD_KEY_TILE / 16];
   int count = find_runs(block, tile, runs);
   bool finite = !tile->visible || rows_are_finite(tile->k, tile->k_stride, tile->keys, block->d);
-  vf top[MAX_VECTORS];
-  for (int v = 0; v < MAX_VECTORS; v++) top[v] = v_set(-INFINITY);
   for (int i = 0; i < count; i++) {
     const run *r = &runs[i];
-    score_run(block, tile, r, top);
+    score_run(block, tile, r, NULL);
 #define DERIVATIVES(rows, vectors)                                                                                                         \
   rebuild_weights(g, tile, r, vectors);                                                                                                    \
-  score_width(tile, r, tile->v, tile->v_stride, g->dout, block->dv, block->lanes, ds + block->shift, top, rows, vectors);                  \
+  score_width(tile, r, tile->v, tile->v_stride, g->dout, block->dv, block->lanes, ds + block->shift, NULL, rows, vectors);                 \
   if (tile->kept) drop(block, tile, r, ds + block->shift);                                                                                 \
   score_gradients(g, tile, r, ds, vectors);                                                                                                \
   if (tile->kept) drop(block, tile, r, block_scores(block, tile))
