@@ -9,9 +9,6 @@ typedef struct values {
   bool measure;
 } values;
 
-static const heed_level levels[] = {HEED_LEVEL_SCALAR, HEED_LEVEL_AVX2, HEED_LEVEL_AVX2X2, HEED_LEVEL_AVX512};
-enum { LEVEL_COUNT = sizeof levels / sizeof levels[0] };
-
 #if defined(__clang__)
 #define COMPILER "clang " __clang_version__
 #elif defined(__GNUC__)
@@ -41,8 +38,8 @@ static void print_json(const heed_context *context, const char *processor, const
   json_text(&j, "processor", processor);
   json_text(&j, "level", heed_level_name(heed_context_level(context)));
   json_open(&j, "levels", '[');
-  for (int i = 0; i < LEVEL_COUNT; i++)
-    if (heed_level_available(levels[i])) json_text(&j, NULL, heed_level_name(levels[i]));
+  for (heed_level level = HEED_LEVEL_SCALAR; level < HEED_LEVEL_COUNT; level++)
+    if (heed_level_available(level)) json_text(&j, NULL, heed_level_name(level));
   json_close(&j);
   json_whole(&j, "threads", heed_context_threads(context));
   json_text(&j, "compiler", COMPILER);
@@ -57,8 +54,8 @@ static void print_table(const heed_context *context, const char *processor, cons
   out("heed       %s\n", heed_version());
   out("processor  %s\n", processor);
   out("level      %s (of", heed_level_name(heed_context_level(context)));
-  for (int i = 0; i < LEVEL_COUNT; i++)
-    if (heed_level_available(levels[i])) out(" %s", heed_level_name(levels[i]));
+  for (heed_level level = HEED_LEVEL_SCALAR; level < HEED_LEVEL_COUNT; level++)
+    if (heed_level_available(level)) out(" %s", heed_level_name(level));
   out(")\n");
   out("threads    %d\n", heed_context_threads(context));
   out("compiler   %s\n", COMPILER);

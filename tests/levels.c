@@ -5,12 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static const heed_level levels[] = {HEED_LEVEL_SCALAR, HEED_LEVEL_AVX2, HEED_LEVEL_AVX2X2, HEED_LEVEL_AVX512};
-enum { N_LEVELS = sizeof levels / sizeof levels[0] };
-
 static void print_levels(bool available) {
-  for (int i = 0; i < N_LEVELS; i++)
-    if (heed_level_available(levels[i]) == available) printf(" %s", heed_level_name(levels[i]));
+  for (heed_level level = HEED_LEVEL_SCALAR; level < HEED_LEVEL_COUNT; level++)
+    if (heed_level_available(level) == available) printf(" %s", heed_level_name(level));
   printf("\n");
 }
 

@@ -7,12 +7,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static const heed_level levels[] = {HEED_LEVEL_SCALAR, HEED_LEVEL_AVX2, HEED_LEVEL_AVX2X2, HEED_LEVEL_AVX512};
-
-/* A context of the i-th level, or NULL where this machine lacks it. */
-static inline heed_context *context_of(int i, int threads) {
-  if (!heed_level_available(levels[i])) return NULL;
-  return test_context(&(heed_options){.size = sizeof(heed_options), .level = levels[i], .threads = threads});
+/* A context of the level, or NULL where this machine lacks it. */
+static inline heed_context *context_of(heed_level level, int threads) {
+  if (!heed_level_available(level)) return NULL;
+  return test_context(&(heed_options){.size = sizeof(heed_options), .level = level, .threads = threads});
 }
 
 /* bytes bytes that end where a page begins that must not be touched: reading or writing beyond them stops the test. */

@@ -4,9 +4,6 @@ add_test(NAME check_layers COMMAND ${CMAKE_SOURCE_DIR}/tools/check-layers)
 add_test(NAME check_layers_finds COMMAND ${CMAKE_SOURCE_DIR}/tests/promises/layers.py ${CMAKE_SOURCE_DIR})
 add_test(NAME check_format COMMAND ${CMAKE_SOURCE_DIR}/tools/check-format)
 
-add_executable(promise_core tests/promises/core.c)
-target_link_libraries(promise_core PRIVATE heed_core)
-set_target_properties(promise_core PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 add_executable(example_attend examples/attend.c)
 target_link_libraries(example_attend PRIVATE heed_shared)
 set_target_properties(example_attend PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
@@ -20,8 +17,6 @@ if(CMAKE_SYSTEM_NAME STREQUAL Linux) # steps through its child by ptrace
 endif()
 
 set(promises ${CMAKE_SOURCE_DIR}/tests/promises)
-add_test(NAME core COMMAND promise_core)
-set_tests_properties(core PROPERTIES LABELS unit)
 add_test(NAME example_attend COMMAND example_attend)
 add_test(NAME one_line_build COMMAND ${promises}/one_line_build ${CMAKE_SOURCE_DIR} $<TARGET_FILE:promise_core>)
 add_test(NAME headers COMMAND ${promises}/headers ${CMAKE_SOURCE_DIR})

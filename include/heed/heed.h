@@ -63,8 +63,17 @@ HEED_API const char *heed_version(void);
 /* ---- context ------------------------------------------------------------------------------------------------------------ */
 
 /* An instruction set level. AUTO is the best that the CPU and the operating system allow. AVX2X2 runs the 16-lane bodies of AVX-512
- * on pairs of AVX2 registers; it exists for tests and is never chosen by AUTO. All levels give the same bits. */
-typedef enum heed_level { HEED_LEVEL_AUTO, HEED_LEVEL_SCALAR, HEED_LEVEL_AVX2, HEED_LEVEL_AVX2X2, HEED_LEVEL_AVX512 } heed_level;
+ * on pairs of AVX2 registers; it exists for tests and is never chosen by AUTO. NEON is that of AArch64. All levels give the same bits. */
+typedef enum heed_level {
+  HEED_LEVEL_AUTO,
+  HEED_LEVEL_SCALAR,
+  HEED_LEVEL_AVX2,
+  HEED_LEVEL_AVX2X2,
+  HEED_LEVEL_AVX512,
+  HEED_LEVEL_NEON
+} heed_level;
+/* Values of heed_level: those from HEED_LEVEL_SCALAR up to it are all levels there are. */
+#define HEED_LEVEL_COUNT 6
 
 /* "scalar", "avx2", ...; heed_level_from_name returns HEED_LEVEL_AUTO for an unknown name (and for "auto"). */
 HEED_API const char *heed_level_name(heed_level level);

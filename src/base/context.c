@@ -32,8 +32,9 @@ static void default_release(void *user, void *memory, size_t bytes) {
 
 static const char *const level_names[] = {
     [HEED_LEVEL_AUTO] = "auto",     [HEED_LEVEL_SCALAR] = "scalar", [HEED_LEVEL_AVX2] = "avx2",
-    [HEED_LEVEL_AVX2X2] = "avx2x2", [HEED_LEVEL_AVX512] = "avx512",
+    [HEED_LEVEL_AVX2X2] = "avx2x2", [HEED_LEVEL_AVX512] = "avx512", [HEED_LEVEL_NEON] = "neon",
 };
+_Static_assert(HD_COUNT(level_names) == HEED_LEVEL_COUNT, "every level has a name");
 
 const char *heed_level_name(heed_level level) {
   return level >= 0 && (int64_t)level < HD_COUNT(level_names) ? level_names[level] : "unknown level";
@@ -53,12 +54,14 @@ bool heed_level_available(heed_level level) {
   case HEED_LEVEL_AVX2:
   case HEED_LEVEL_AVX2X2: return cpu.avx2;
   case HEED_LEVEL_AVX512: return cpu.avx512;
+  case HEED_LEVEL_NEON: return cpu.neon;
   }
   return false;
 }
 
 static heed_level best_level(void) {
   hd_cpu cpu = hd_cpu_read();
+  if (cpu.neon) return HEED_LEVEL_NEON;
   return cpu.avx512 ? HEED_LEVEL_AVX512 : cpu.avx2 ? HEED_LEVEL_AVX2 : HEED_LEVEL_SCALAR;
 }
 

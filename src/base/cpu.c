@@ -1,4 +1,4 @@
-/* cpu.c: CPU features by CPUID and XGETBV. The instruction alone is not enough: a kernel or hypervisor that does not save the wide registers makes them unusable. */
+/* cpu.c: CPU features by CPUID and XGETBV, or by the architecture where it says enough. On x86 the instruction alone is not enough: a kernel or hypervisor that does not save the wide registers makes them unusable. */
 #include "cpu.h"
 
 #if defined(__x86_64__) // 32-bit x86 has no kernels but the scalar ones
@@ -27,6 +27,8 @@ hd_cpu hd_cpu_read(void) {
   cpu.avx512 = cpu.avx2 && (saved & 0xe6) == 0xe6 && (b & bit_AVX512F) && (b & bit_AVX512BW) && (b & bit_AVX512VL) && (b & bit_AVX512DQ);
   return cpu;
 }
+#elif defined(__aarch64__)
+hd_cpu hd_cpu_read(void) { return (hd_cpu){.model = "AArch64", .neon = true}; }
 #else
 hd_cpu hd_cpu_read(void) { return (hd_cpu){.model = "unknown"}; }
 #endif

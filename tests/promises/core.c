@@ -52,18 +52,17 @@ static int run(heed_level level, uint64_t *result) {
 }
 
 int main(void) {
-  const heed_level levels[] = {HEED_LEVEL_SCALAR, HEED_LEVEL_AVX2, HEED_LEVEL_AVX2X2, HEED_LEVEL_AVX512};
   uint64_t first = 0;
   fill(&q[0][0][0], sizeof q / sizeof(float), 1);
   fill(&k[0][0][0], sizeof k / sizeof(float), 2);
   fill(&v[0][0][0], sizeof v / sizeof(float), 3);
-  for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++) {
+  for (heed_level level = HEED_LEVEL_SCALAR; level < HEED_LEVEL_COUNT; level++) {
     uint64_t result;
-    if (!heed_level_available(levels[i])) continue;
-    if (run(levels[i], &result) != 0) return 1;
-    if (levels[i] == HEED_LEVEL_SCALAR) first = result;
+    if (!heed_level_available(level)) continue;
+    if (run(level, &result) != 0) return 1;
+    if (level == HEED_LEVEL_SCALAR) first = result;
     if (result != first) {
-      fprintf(stderr, "%s: bits differ from the scalar level\n", heed_level_name(levels[i]));
+      fprintf(stderr, "%s: bits differ from the scalar level\n", heed_level_name(level));
       return 1;
     }
   }

@@ -181,10 +181,14 @@ static void files_are_written_aside(void **state) {
 static void levels_have_names(void **state) {
   (void)state;
   assert_int_equal(heed_level_from_name("avx512"), HEED_LEVEL_AVX512);
-  assert_int_equal(heed_level_from_name("neon"), HEED_LEVEL_AUTO);
+  assert_int_equal(heed_level_from_name("sse9"), HEED_LEVEL_AUTO);
+  for (heed_level level = HEED_LEVEL_AUTO; level < HEED_LEVEL_COUNT; level++)
+    assert_int_equal(heed_level_from_name(heed_level_name(level)), level);
+  assert_string_equal(heed_level_name(HEED_LEVEL_COUNT), "unknown level");
+  assert_false(heed_level_available(HEED_LEVEL_COUNT));
   assert_true(heed_level_available(HEED_LEVEL_SCALAR));
   printf("levels that run natively here:");
-  for (heed_level level = HEED_LEVEL_SCALAR; level <= HEED_LEVEL_AVX512; level++)
+  for (heed_level level = HEED_LEVEL_SCALAR; level < HEED_LEVEL_COUNT; level++)
     if (heed_level_available(level)) printf(" %s", heed_level_name(level));
   printf(" (%s)\n", hd_cpu_read().model);
 }

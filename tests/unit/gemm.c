@@ -241,23 +241,23 @@ static void every_size_and_form(void **state) {
 static void every_type_stride_and_batch(void **state) {
   static const int threads[] = {1, 2, 3, 8};
   (void)state;
-  heed_context *context[HD_COUNT(levels)];
-  for (int l = 0; l < HD_COUNT(levels); l++) context[l] = context_of(l, threads[l]);
+  heed_context *context[HEED_LEVEL_COUNT];
+  for (heed_level l = HEED_LEVEL_SCALAR; l < HEED_LEVEL_COUNT; l++) context[l] = context_of(l, threads[l % HD_COUNT(threads)]);
   for (uint64_t round = 0; round < 160; round++) {
     source s = {.seed = 1000 + round};
     shape of = {.n = edge(&s, 72), .m = edge(&s, 130), .k = edge(&s, 260), .rank = 2 + (int)below(&s, 3)};
     if (round % 5 == 0) of.m = edge(&s, 24); // few columns and many rows are computed the other way round
     for (int i = 0; i < of.rank - 2; i++) of.batch[i] = 1 + below(&s, 3);
     problem p = problem_new(&s, &of, form_of((int)(round % FORMS)), false);
-    for (int l = 0; l < HD_COUNT(levels); l++) {
+    for (heed_level l = HEED_LEVEL_SCALAR; l < HEED_LEVEL_COUNT; l++) {
       if (!context[l]) continue;
       reset(&p);
       run(context[l], &p);
-      check(&p, heed_level_name(levels[l]), s.seed);
+      check(&p, heed_level_name(l), s.seed);
     }
     problem_free(&p);
   }
-  for (int l = 0; l < HD_COUNT(levels); l++) heed_context_free(context[l]);
+  for (heed_level l = HEED_LEVEL_SCALAR; l < HEED_LEVEL_COUNT; l++) heed_context_free(context[l]);
 }
 
 /* A shape large enough to be cut in every direction, a layer's three products. */

@@ -117,7 +117,7 @@ static void check_product(hd_storage storage, struct shape shape) {
       for (int64_t i = 0; i < inputs; i++) sum = fmaf(x[r * x_stride + i], w[o * inputs + i], sum);
       want[r * shape.outputs + o] = sum + bias[o];
     }
-  for (int level = 0; level < HD_COUNT(levels); level++)
+  for (heed_level level = HEED_LEVEL_SCALAR; level < HEED_LEVEL_COUNT; level++)
     for (int threads = 1; threads <= 3; threads += 2) {
       heed_context *context = context_of(level, threads);
       if (!context) continue;
@@ -261,12 +261,12 @@ static void rows_are_the_formulas_on_every_level(void **state) {
     static float first[ROW_RESULTS][LONGEST], results[ROW_RESULTS][LONGEST];
     float *x = guarded_floats(n), *w = guarded_floats(n), *b = guarded_floats(n), *row = guarded_floats(n);
     for (int64_t i = 0; i < n; i++) x[i] *= 6;
-    for (int level = 0; level < HD_COUNT(levels); level++) {
+    for (heed_level level = HEED_LEVEL_SCALAR; level < HEED_LEVEL_COUNT; level++) {
       heed_context *context = context_of(level, 1);
       if (!context) continue;
       memset(results, 0, sizeof results);
       run_rows(hd_kernels_of(context), n, x, w, b, row, results);
-      if (level == 0) memcpy(first, results, sizeof first);
+      if (level == HEED_LEVEL_SCALAR) memcpy(first, results, sizeof first);
       assert_memory_equal(results, first, sizeof results);
       heed_context_free(context);
     }
@@ -278,7 +278,7 @@ static void rows_are_the_formulas_on_every_level(void **state) {
 /* The ends of the number line: nothing but the limits, and NaN stays NaN. */
 static void activations_at_the_ends(void **state) {
   (void)state;
-  for (int level = 0; level < HD_COUNT(levels); level++) {
+  for (heed_level level = HEED_LEVEL_SCALAR; level < HEED_LEVEL_COUNT; level++) {
     heed_context *context = context_of(level, 1);
     if (!context) continue;
     for (int kind = HD_RELU; kind <= HD_GELU_ERF; kind++) {
