@@ -193,6 +193,19 @@ static inline int64_t sample_kv(const sample *s, int64_t head) {
   return head / s->heads * s->kv_heads + head % s->heads / (s->heads / s->kv_heads);
 }
 
+/* What causal, window and lengths mean, spelt out: attend and bias [batch, n, m]; either may be NULL. */
+static inline void sample_spell_out(const sample *s, uint8_t *attend, float *bias) {
+  const heed_attention *a = &s->a;
+  for (int64_t at = 0; at < s->batch * s->n * s->m; at++) {
+    int64_t b = at / s->m / s->n, i = at / s->m % s->n, j = at % s->m, length = s->lengths ? s->lengths[b] : s->m;
+    int64_t p = i + (a->align == HEED_ALIGN_GIVEN ? a->offset : a->align == HEED_ALIGN_END ? length - s->n : 0);
+    bool seen = j < length && (!a->causal || j <= p) && (!a->has_window_left || j >= p - a->window_left) &&
+                (!a->has_window_right || j <= p + a->window_right);
+    if (attend) attend[at] = seen;
+    if (bias) bias[at] = seen ? 0 : -INFINITY;
+  }
+}
+
 static inline void sample_run(heed_context *context, sample *s) {
   heed_attention_extras extras = {.size = sizeof extras, .lse = &s->vlse};
   ok(context, heed_attention_forward(context, &s->a, &s->vq, &s->vk, &s->vv, &s->vout, &extras));

@@ -1,11 +1,8 @@
-/* Same row, same bits (contract 17, 18), and memory (contract 22): P4–P6, P16–P36 where "bitwise" is meant, P44. Random shapes from a seed that a failure prints. */
+/* Same row, same bits (contract 17, 18): P4–P6, P16–P36 where "bitwise" is meant. Random shapes from a seed that a failure prints. */
 #include "attention_sample.h"
 #include "pthread_parallel.h"
 
 #include "../../src/attn/attention.h"
-
-#include <sys/mman.h>
-#include <unistd.h>
 
 static heed_context *context;
 
@@ -258,25 +255,14 @@ PROPERTY(p26_out_may_be_q, 191, SAMPLE_ANY) {
 }
 
 /* P27, P28: any pattern is bitwise the boolean mask that spells it out, and that mask as a bias of 0 and −inf. */
-PROPERTY(p28_patterns_are_masks, 1100, SAMPLE_CAUSAL | SAMPLE_WINDOW | SAMPLE_LENGTHS) {
+PROPERTY(p27_p28_patterns_are_masks, 1100, SAMPLE_CAUSAL | SAMPLE_WINDOW | SAMPLE_LENGTHS) {
   if (below(r, 2)) s->a.causal = false;
   if (below(r, 2)) s->a.has_window_left = false;
   sample_run(context, s);
   int64_t pairs = s->batch * s->n * s->m;
   uint8_t *attend = calloc((size_t)pairs, 1);
   float *bias = floats(pairs), *out = floats(sample_out_count(s));
-  for (int64_t b = 0; b < s->batch; b++)
-    for (int64_t i = 0; i < s->n; i++)
-      for (int64_t j = 0; j < s->m; j++) {
-        int64_t offset = s->a.align == HEED_ALIGN_GIVEN ? s->a.offset
-                         : s->a.align == HEED_ALIGN_END ? s->lengths[b] - s->n
-                                                        : 0,
-                p = i + offset;
-        bool seen = (!s->a.causal || j <= p) && (!s->a.has_window_left || j >= p - s->a.window_left) &&
-                    (!s->a.has_window_right || j <= p + s->a.window_right) && j < s->lengths[b];
-        attend[(b * s->n + i) * s->m + j] = seen;
-        bias[(b * s->n + i) * s->m + j] = seen ? 0 : -INFINITY;
-      }
+  sample_spell_out(s, attend, bias);
   const int64_t dim[] = {s->batch, 1, s->n, s->m};
   heed_view vattend = heed_view_of(attend, HEED_BOOL, 4, dim), vbias = heed_view_of(bias, HEED_F32, 4, dim), vo = s->vout;
   vo.data = out;
@@ -330,77 +316,6 @@ PROPERTY(half_storage_equals_widened, 191, SAMPLE_ANY) {
   free(want);
 }
 
-/* ---- memory --------------------------------------------------------------------------------------------------------------------------- */
-
-static struct { int64_t now, peak; } counted;
-
-static void *counting_allocate(void *user, size_t bytes, size_t alignment) {
-  (void)user;
-  counted.now += (int64_t)bytes;
-  counted.peak = counted.now > counted.peak ? counted.now : counted.peak;
-  return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-}
-
-static void counting_release(void *user, void *memory, size_t bytes) {
-  (void)user;
-  counted.now -= (int64_t)bytes;
-  free(memory);
-}
-
-static void p44_memory_is_a_few_tiles(void **state) {
-  (void)state;
-  heed_options options = {.size = sizeof options, .threads = 2, .allocator = {.allocate = counting_allocate, .release = counting_release}};
-  heed_context *counting = test_context(&options);
-  int64_t peaks[2];
-  for (int i = 0; i < 2; i++) {
-    random_source r = {.seed = 44};
-    sample s = {.batch = 1, .heads = 1, .kv_heads = 1, .n = i ? 2048 : 256, .m = i ? 2048 : 256, .d = 8, .dv = 8};
-    sample_fill(&s, &r, SAMPLE_CAUSAL);
-    align_start(&s);
-    counted.peak = counted.now;
-    sample_run(counting, &s);
-    peaks[i] = counted.peak;
-    sample_free(&s);
-  }
-  assert_int_equal(peaks[0], peaks[1]);
-  assert_true(peaks[0] < 2 * 256 * 1024);
-  heed_context_free(counting);
-  assert_int_equal(counted.now, 0);
-}
-
-/* count floats that end where an unreadable page begins. */
-static float *at_guard(const float *data, int64_t count, void **map, size_t *bytes) {
-  size_t page = (size_t)sysconf(_SC_PAGESIZE), used = ((size_t)count * 4 + page - 1) / page * page;
-  *bytes = used + page;
-  *map = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  assert_true(*map != MAP_FAILED && mprotect((char *)*map + used, page, PROT_NONE) == 0);
-  float *out = (float *)((char *)*map + used) - count;
-  if (data) memcpy(out, data, (size_t)count * 4);
-  return out;
-}
-
-/* Complaint 11 and P44: no read or write past the last element, whatever the sizes are modulo a tile. */
-static void p44_guard_pages(void **state) {
-  (void)state;
-  for (int64_t m = 1; m <= 130; m++) {
-    random_source r = {.seed = (uint64_t)m};
-    sample s = {.batch = 1, .heads = 1, .kv_heads = 1, .n = 1 + m % 67, .m = m, .d = 1 + m % 37, .dv = 1 + m % 41};
-    sample_fill(&s, &r, m % 2 ? SAMPLE_CAUSAL | SAMPLE_BIAS : 0);
-    if (m % 2) align_end(&s);
-    void *map[5];
-    size_t bytes[5];
-    heed_view q = s.vq, k = s.vk, v = s.vv, out = s.vout;
-    q.data = at_guard(s.q, s.n * s.d, &map[0], &bytes[0]);
-    k.data = at_guard(s.k, m * s.d, &map[1], &bytes[1]);
-    v.data = at_guard(s.v, m * s.dv, &map[2], &bytes[2]);
-    out.data = at_guard(NULL, s.n * s.dv, &map[3], &bytes[3]);
-    s.vbias.data = at_guard(s.bias_data, s.bias_data ? s.n * m : 0, &map[4], &bytes[4]);
-    ok(context, heed_attention_forward(context, &s.a, &q, &k, &v, &out, NULL));
-    for (int i = 0; i < 5; i++) munmap(map[i], bytes[i]);
-    sample_free(&s);
-  }
-}
-
 int main(void) {
   context = test_context(NULL);
   const struct CMUnitTest tests[] = {
@@ -415,11 +330,9 @@ int main(void) {
       cmocka_unit_test(p23_groups_are_repeated_heads),
       cmocka_unit_test(p25_any_strides),
       cmocka_unit_test(p26_out_may_be_q),
-      cmocka_unit_test(p28_patterns_are_masks),
+      cmocka_unit_test(p27_p28_patterns_are_masks),
       cmocka_unit_test(p29_wide_windows_are_full),
       cmocka_unit_test(half_storage_equals_widened),
-      cmocka_unit_test(p44_memory_is_a_few_tiles),
-      cmocka_unit_test(p44_guard_pages),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   heed_context_free(context);

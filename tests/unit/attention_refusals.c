@@ -1,4 +1,4 @@
-/* Illegal requests (contract 24): each is refused by name, with a sentence that gives the shapes, before any output is touched. And memory that runs out. */
+/* Illegal requests (contract 24): each is refused by name, with a sentence that gives the shapes, before any output is touched. */
 #include "attention_sample.h"
 
 static heed_context *context;
@@ -295,45 +295,6 @@ static void plans_count_live_tiles(void **state) {
   assert_true(plan.full_tiles + plan.partial_tiles <= 256 * 9);
 }
 
-/* ---- memory that runs out --------------------------------------------------------------------------------------------------------- */
-
-static int64_t live, budget;
-
-static void *failing_allocate(void *user, size_t bytes, size_t alignment) {
-  (void)user;
-  if (budget-- == 0) return NULL;
-  live++;
-  return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-}
-
-static void failing_release(void *user, void *memory, size_t bytes) {
-  (void)user;
-  (void)bytes;
-  live--;
-  free(memory);
-}
-
-static void out_of_memory(void **state) {
-  (void)state;
-  call c;
-  legal(&c);
-  heed_options options = {.size = sizeof options, .threads = 2, .allocator = {.allocate = failing_allocate, .release = failing_release}};
-  int failures = 0;
-  for (int64_t n = 0;; n++) {
-    heed_context *small = NULL;
-    budget = n;
-    heed_status status = heed_context_new(&options, &small);
-    if (status == HEED_OK) status = heed_attention_forward(small, &c.a, &c.q, &c.k, &c.v, &c.out, NULL);
-    heed_context_free(small);
-    assert_int_equal(live, 0);
-    if (status == HEED_OK) break;
-    assert_int_equal(status, HEED_E_MEMORY);
-    assert_true(c.out_data[0] == 77);
-    failures++;
-  }
-  assert_true(failures >= 3);
-}
-
 /* ---- cancelling -------------------------------------------------------------------------------------------------------------------- */
 
 static bool refuse(void *user, const char *what, int64_t done, int64_t total) {
@@ -362,7 +323,6 @@ int main(void) {
       cmocka_unit_test(descriptions),
       cmocka_unit_test(weights_and_plans),
       cmocka_unit_test(plans_count_live_tiles),
-      cmocka_unit_test(out_of_memory),
       cmocka_unit_test(cancelled),
       cmocka_unit_test(outputs_that_share_elements),
       cmocka_unit_test(overlaps_of_the_other_calls),

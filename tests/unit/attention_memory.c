@@ -1,0 +1,331 @@
+/* Memory (contract 22, P44): how much attention takes, counted at the allocator; what happens where there is none; that nothing is read or written beyond its arrays; and
+ * arrays whose strides reach beyond 2^31 elements. Forward, backward and weights. */
+#include "attention_gradients.h"
+#include "attention_layouts.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+static heed_context *context;
+
+/* ---- an allocator that counts, and that can refuse ------------------------------------------------------------------------------------ */
+
+typedef struct ledger {
+  int64_t now, peak, live, budget; /* bytes held, most ever, blocks held, requests granted before one is refused (−1: all) */
+} ledger;
+
+static void *ledger_allocate(void *user, size_t bytes, size_t alignment) {
+  ledger *l = user;
+  if (l->budget == 0) return l->budget = -1, NULL;
+  if (l->budget > 0) l->budget--;
+  l->now += (int64_t)bytes;
+  l->peak = l->now > l->peak ? l->now : l->peak;
+  l->live++;
+  void *memory = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  memset(memory, 0xa5, bytes); // what was not set must not matter
+  return memory;
+}
+
+static void ledger_release(void *user, void *memory, size_t bytes) {
+  ledger *l = user;
+  l->now -= (int64_t)bytes;
+  l->live--;
+  free(memory);
+}
+
+static heed_context *ledger_context(ledger *l, int threads) {
+  *l = (ledger){.budget = -1};
+  heed_options options = {.size = sizeof options, .threads = threads, .allocator = {l, ledger_allocate, ledger_release}};
+  return test_context(&options);
+}
+
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Rows of 64 lanes or keys that one worker may hold at once: queries, two outputs, scores, biases, row copies, keys and values, and their gradients. */
+static int64_t tiles_bytes(const sample *s, int threads) {
+  return threads * (16 * 64 * (larger(larger(s->d, s->dv), 64) + 16) * (int64_t)sizeof(float)) + 64 * 1024;
+}
+
+typedef int64_t (*peak_of)(heed_context *counting, ledger *l, sample *s, random_source *r);
+
+static int64_t forward_peak(heed_context *counting, ledger *l, sample *s, random_source *r) {
+  (void)r;
+  l->peak = l->now;
+  int64_t before = l->now;
+  sample_run(counting, s);
+  return l->peak - before;
+}
+
+static int64_t weights_peak(heed_context *counting, ledger *l, sample *s, random_source *r) {
+  (void)r;
+  l->peak = l->now;
+  int64_t before = l->now;
+  free(run_weights(counting, s));
+  return l->peak - before;
+}
+
+static int64_t backward_peak(heed_context *counting, ledger *l, sample *s, random_source *r) {
+  gradients g;
+  gradients_make(&g, s, r);
+  sample_run(counting, s);
+  l->peak = l->now;
+  int64_t before = l->now;
+  gradients_run(counting, s, &g);
+  gradients_free(&g);
+  return l->peak - before;
+}
+
+static int64_t peak(peak_of run, int threads, int64_t heads, int64_t kv_heads, int64_t n, int64_t m, int kinds, int64_t *tiles) {
+  ledger l;
+  heed_context *counting = ledger_context(&l, threads);
+  random_source r = {.seed = 44};
+  sample s = {.batch = 1, .heads = heads, .kv_heads = kv_heads, .n = n, .m = m, .d = 8, .dv = 16};
+  sample_fill(&s, &r, kinds);
+  if (kinds & SAMPLE_CAUSAL) align_end(&s);
+  int64_t bytes = run(counting, &l, &s, &r);
+  *tiles = tiles_bytes(&s, threads);
+  sample_free(&s);
+  heed_context_free(counting);
+  assert_int_equal(l.now, 0);
+  assert_int_equal(l.live, 0);
+  return bytes;
+}
+
+/* Forward takes a few tiles a thread, whatever the lengths, the heads and what is asked for. */
+static void p44_forward_takes_tiles(void **state) {
+  (void)state;
+  const int kinds[] = {0, SAMPLE_CAUSAL, SAMPLE_ATTEND | SAMPLE_BIAS | SAMPLE_SOFTCAP};
+  for (int threads = 1; threads <= 4; threads *= 2)
+    for (int k = 0; k < 3; k++) {
+      int64_t tiles, small = peak(forward_peak, threads, 2, 2, 512, 512, kinds[k], &tiles), more;
+      assert_true(small <= tiles);
+      more = peak(forward_peak, threads, 4, 2, 1500, 1700, kinds[k], &tiles);
+      assert_int_equal(small, more);
+    }
+}
+
+/* One query against a long cache: at most a running output for each chunk of 1024 keys. */
+static void p44_decoding_takes_chunks(void **state) {
+  (void)state;
+  const int64_t keys = 64 * 1024, heads = 8;
+  for (int threads = 1; threads <= 4; threads *= 2) {
+    int64_t tiles, bytes = peak(forward_peak, threads, heads, 2, 1, keys, 0, &tiles);
+    assert_true(bytes <= tiles + heads * (keys / 1024 + 1) * (16 + 16) * (int64_t)sizeof(float));
+  }
+}
+
+/* Weights are the caller's array; besides, a few tiles. */
+static void p44_weights_take_tiles(void **state) {
+  (void)state;
+  int64_t tiles, small = peak(weights_peak, 2, 1, 1, 512, 512, SAMPLE_CAUSAL, &tiles);
+  assert_true(small <= tiles);
+  assert_int_equal(small, peak(weights_peak, 2, 2, 1, 1500, 1100, SAMPLE_CAUSAL, &tiles));
+}
+
+/* Backward keeps queries, upstream gradients and dq of each key/value head under way, one head more than there are threads: O(n · d), and nothing of it grows with m. */
+static void p44_backward_takes_heads_under_way(void **state) {
+  (void)state;
+  enum { NUMBERS = 3 * 8 + 16 + 16 }; /* three rows of width d, one of dv, lse and δ, with room for alignment and the visit's own fields */
+  for (int threads = 1; threads <= 4; threads *= 2)
+    for (int group = 1; group <= 2; group++) {
+      const int64_t n = 1500, kv_heads = 8;
+      int64_t tiles, bytes = peak(backward_peak, threads, kv_heads * group, kv_heads, n, 300, SAMPLE_CAUSAL, &tiles);
+      assert_true(bytes <= tiles + (threads + 1) * group * (n + 64) * NUMBERS * (int64_t)sizeof(float));
+      assert_int_equal(bytes, peak(backward_peak, threads, kv_heads * group, kv_heads, n, 1100, SAMPLE_CAUSAL, &tiles));
+    }
+}
+
+/* ---- no memory ----------------------------------------------------------------------------------------------------------------------- */
+
+enum { FORWARD, BACKWARD, WEIGHTS, FORWARD_REFERENCE, BACKWARD_REFERENCE, CALLS };
+
+static heed_status run_call(heed_context *with, int call, const sample *s, gradients *g, heed_view *weights) {
+  heed_attention_extras extras = {.size = sizeof extras, .lse = &s->vlse};
+  heed_attention_gradients to = gradients_out(g->view);
+  switch (call) {
+  case FORWARD: return heed_attention_forward(with, &s->a, &s->vq, &s->vk, &s->vv, &s->vout, &extras);
+  case BACKWARD: return heed_attention_backward(with, &s->a, &s->vq, &s->vk, &s->vv, &s->vout, &s->vlse, &g->vdout, &to);
+  case WEIGHTS: return heed_attention_weights(with, &s->a, &s->vq, &s->vk, NULL, weights);
+  case FORWARD_REFERENCE: return heed_attention_reference(with, &s->a, &s->vq, &s->vk, &s->vv, &s->vout, &extras);
+  default: return heed_attention_backward_reference(with, &s->a, &s->vq, &s->vk, &s->vv, &g->vdout, &to);
+  }
+}
+
+static bool all_bytes(const void *data, int64_t bytes, unsigned char value) {
+  const unsigned char *at = data;
+  for (int64_t i = 0; i < bytes; i++)
+    if (at[i] != value) return false;
+  return true;
+}
+
+/* Every allocation of every call fails once: HEED_E_MEMORY, nothing leaks, no output is touched. */
+static void every_allocation_fails_once(void **state) {
+  (void)state;
+  enum { MARK = 0x3c };
+  for (int call = 0; call < CALLS; call++)
+    for (int shape = 0; shape < 2; shape++) { // many queries, and one that decodes
+      random_source r = {.seed = (uint64_t)call};
+      sample s = {.batch = 2, .heads = 4, .kv_heads = 2, .n = shape ? 1 : 70, .m = shape ? 2100 : 70, .d = 9, .dv = 17};
+      gradients g;
+      ledger l;
+      int failures = 0;
+      sample_fill(&s, &r, shape ? 0 : SAMPLE_CAUSAL | SAMPLE_ATTEND | SAMPLE_BIAS | SAMPLE_SOFTCAP);
+      if (!shape) align_start(&s);
+      gradients_begin(context, &s, &r, &g);
+      int64_t pairs = s.batch * s.heads * s.n * s.m;
+      float *rows = floats(pairs * 2);
+      heed_view weights = weights_view(&s, rows);
+      for (int i = 0; i < 4; i++) weights.stride[i] *= 2; // rows that need a copy
+      struct {
+        void *data;
+        int64_t bytes;
+      } out[] = {{g.data[DQ], g.count[DQ] * 4}, {g.data[DK], g.count[DK] * 4},  {g.data[DV], g.count[DV] * 4},
+                 {rows, pairs * 8},             {s.out, sample_out_count(&s) * 4}, {s.lse, s.batch * s.heads * s.n * 4}};
+      const int count = call == BACKWARD ? 3 : 6; // backward reads out and lse
+      heed_context *small = ledger_context(&l, 2);
+      const int64_t own = l.live;
+      for (int64_t granted = 0;; granted++) {
+        for (int i = 0; i < count; i++) memset(out[i].data, MARK, (size_t)out[i].bytes);
+        l.budget = granted;
+        heed_status status = run_call(small, call, &s, &g, &weights);
+        assert_int_equal(l.live, own);
+        if (status == HEED_OK) break;
+        assert_int_equal(status, HEED_E_MEMORY);
+        assert_non_null(strstr(heed_error(small), "out of memory"));
+        for (int i = 0; i < count; i++) assert_true(all_bytes(out[i].data, out[i].bytes, MARK));
+        failures++;
+      }
+      assert_true(failures >= 1);
+      l.budget = -1;
+      heed_context_free(small);
+      assert_int_equal(l.live, 0);
+      free(rows);
+      gradients_free(&g);
+      sample_free(&s);
+    }
+}
+
+/* ---- guard pages ----------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct guarded {
+  char *map;
+  size_t bytes;
+} guarded;
+
+/* Moves the view's array between two unreadable pages, against the one behind it or the one before it. */
+static guarded guard(heed_view *view, bool behind) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE), need = (size_t)hd_view_count(view) * heed_type_bytes(view->type);
+  size_t used = (need + page - 1) / page * page;
+  guarded g = {.bytes = used + 2 * page};
+  g.map = mmap(NULL, g.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  assert_true(g.map != MAP_FAILED && (!used || mprotect(g.map + page, used, PROT_READ | PROT_WRITE) == 0));
+  char *at = behind ? g.map + page + used - need : g.map + page;
+  if (need) memcpy(at, view->data, need);
+  view->data = at;
+  return g;
+}
+
+/* Complaint 11 and P44: no read or write beyond any array on either side, whatever the sizes are modulo a tile. */
+static void p44_guard_pages(void **state) {
+  (void)state;
+  enum { ARRAYS = 11 };
+  for (int64_t m = 1; m <= 130; m++)
+    for (int behind = 0; behind < 2; behind++) {
+      random_source r = {.seed = (uint64_t)m};
+      sample s = {.batch = 1, .heads = 1, .kv_heads = 1, .n = 1 + m % 67, .m = m, .d = 1 + m % 37, .dv = 1 + m % 41};
+      gradients g;
+      sample_fill(&s, &r, m % 2 ? SAMPLE_CAUSAL | SAMPLE_BIAS | SAMPLE_ATTEND : 0);
+      if (m % 2) align_end(&s);
+      gradients_make(&g, &s, &r);
+      float *rows = floats(s.n * m);
+      heed_view weights = weights_view(&s, rows);
+      heed_view *views[ARRAYS] = {&s.vq, &s.vk, &s.vv, &s.vout, &s.vlse, &g.vdout, &g.view[DQ], &g.view[DK], &g.view[DV], &s.vattend, &s.vbias};
+      guarded maps[ARRAYS + 1] = {{0}};
+      for (int i = 0; i < ARRAYS; i++)
+        if (views[i]->data) maps[i] = guard(views[i], behind);
+      maps[ARRAYS] = guard(&weights, behind);
+      for (int call = FORWARD; call <= WEIGHTS; call++) ok(context, run_call(context, call, &s, &g, &weights));
+      for (int i = 0; i <= ARRAYS; i++)
+        if (maps[i].map) munmap(maps[i].map, maps[i].bytes);
+      free(rows);
+      gradients_free(&g);
+      sample_free(&s);
+    }
+}
+
+/* ---- strides beyond 2^31 ----------------------------------------------------------------------------------------------------------------- */
+
+typedef struct sparse {
+  char *map;
+  size_t bytes;
+} sparse;
+
+/* Lays the view's numbers into a mapping of which only the touched pages exist: axis `far` steps by more than 2^31 elements, forward or backward. */
+static sparse spread_out(heed_view *view, int far, bool backward) {
+  const int64_t step = ((int64_t)1 << 31) + 37, size = (int64_t)heed_type_bytes(view->type);
+  heed_view moved = *view;
+  int64_t near = 1;
+  for (int i = view->ndim - 1; i >= 0; i--) {
+    if (i == far) continue;
+    moved.stride[i] = near;
+    near *= view->dim[i];
+  }
+  sparse made = {.bytes = (size_t)(((view->dim[far] - 1) * step + near) * size)};
+  made.map = mmap(NULL, made.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (made.map == MAP_FAILED) fail_msg("no address space for %zu bytes", made.bytes);
+  moved.stride[far] = backward ? -step : step;
+  moved.data = made.map + (backward ? (view->dim[far] - 1) * step * size : 0);
+  for (int64_t i = 0, count = hd_view_count(view); i < count; i++) memcpy(view_element(&moved, i), view_element(view, i), (size_t)size);
+  *view = moved;
+  return made;
+}
+
+static void strides_beyond_two_to_the_31(void **state) {
+  (void)state;
+  enum { ARRAYS = 12 };
+  random_source r = {.seed = 31};
+  sample s = {.batch = 2, .heads = 2, .kv_heads = 2, .n = 3, .m = 3, .d = 3, .dv = 2};
+  gradients g;
+  sample_fill(&s, &r, SAMPLE_CAUSAL | SAMPLE_ATTEND | SAMPLE_BIAS);
+  align_start(&s);
+  gradients_begin(context, &s, &r, &g);
+  kept_gradients kept = gradients_keep(&g);
+  float *out = copy_of(s.out, sample_out_count(&s)), *lse = copy_of(s.lse, s.batch * s.heads * s.n), *rows = run_weights(context, &s);
+  float *empty = floats(s.batch * s.heads * s.n * s.m);
+  heed_view weights = weights_view(&s, empty);
+  heed_view *const views[ARRAYS] = {&s.vq,       &s.vk,      &s.vv,      &s.vout,    &s.vlse,    &g.vdout,
+                                    &g.view[DQ], &g.view[DK], &g.view[DV], &s.vattend, &s.vbias, &weights};
+  const int far[ARRAYS] = {2, 3, 2, 1, 2, 0, 3, 2, 1, 3, 2, 2};
+  sparse maps[ARRAYS];
+  for (int i = 0; i < ARRAYS; i++) maps[i] = spread_out(views[i], far[i], i % 2);
+  for (int call = FORWARD; call <= WEIGHTS; call++) ok(context, run_call(context, call, &s, &g, &weights));
+  for (int64_t i = 0; i < sample_out_count(&s); i++) assert_same_bytes(view_element(&s.vout, i), out + i, 4, "out", r.seed);
+  for (int64_t i = 0; i < s.batch * s.heads * s.n; i++) assert_same_bytes(view_element(&s.vlse, i), lse + i, 4, "lse", r.seed);
+  for (int64_t i = 0; i < s.batch * s.heads * s.n * s.m; i++) assert_same_bytes(view_element(&weights, i), rows + i, 4, "weights", r.seed);
+  for (int k = 0; k < GRADIENTS; k++)
+    for (int64_t i = 0; i < g.count[k]; i++) assert_same_bytes(view_element(&g.view[k], i), kept.data[k] + i, 4, gradient_names[k], r.seed);
+  for (int i = 0; i < ARRAYS; i++) munmap(maps[i].map, maps[i].bytes);
+  kept_free(&kept);
+  free(out);
+  free(lse);
+  free(rows);
+  free(empty);
+  gradients_free(&g);
+  sample_free(&s);
+}
+
+int main(void) {
+  context = test_context(NULL);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(p44_forward_takes_tiles),
+      cmocka_unit_test(p44_decoding_takes_chunks),
+      cmocka_unit_test(p44_weights_take_tiles),
+      cmocka_unit_test(p44_backward_takes_heads_under_way),
+      cmocka_unit_test(every_allocation_fails_once),
+      cmocka_unit_test(p44_guard_pages),
+      cmocka_unit_test(strides_beyond_two_to_the_31),
+  };
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  heed_context_free(context);
+  return failed;
+}
