@@ -1,4 +1,4 @@
-# The thin door to CMake: make, make demo, make test, make bench, make bench-peers, make install, make clean. Everything lands in $(BUILD).
+# The thin door to CMake: make, make demo, make test, make test-tsan, make test-msan, make bench, make bench-peers, make install, make clean. Everything lands in $(BUILD).
 BUILD ?= build
 PREFIX ?= /usr/local
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
@@ -22,6 +22,20 @@ test:
 	@models=$$(tools/get-models smollm2) && cmake -S . -B $(BUILD) -DBUILD_TESTING=ON -DHEED_MODELS="$$(dirname "$$models")"
 	@cmake --build $(BUILD) -j $(JOBS) -- --no-print-directory
 	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS); status=$$?; tests/levels; exit $$status
+
+# The tests of the core under sanitizers that do not know OpenMP, on POSIX threads: data races, and memory read before it is written (clang only). Under the latter
+# at the scalar level, because the sanitizer judges most vector instructions by their strictest reading.
+test-tsan:
+	@tools/deps test
+	@cmake -S . -B $(BUILD)-tsan -DBUILD_TESTING=ON -DHEED_CORE_TESTS=ON -DHEED_OPENMP=OFF -DHEED_SANITIZE=thread -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g"
+	@cmake --build $(BUILD)-tsan -j $(JOBS) --target core_tests -- --no-print-directory
+	@cd $(BUILD)-tsan && HEED_TEST_PARALLEL=pthread ctest --output-on-failure --no-tests=error -j $(JOBS) -L core
+
+test-msan:
+	@tools/deps test
+	@cmake -S . -B $(BUILD)-msan -DCMAKE_C_COMPILER=clang -DBUILD_TESTING=ON -DHEED_CORE_TESTS=ON -DHEED_OPENMP=OFF -DHEED_SANITIZE=memory -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g"
+	@cmake --build $(BUILD)-msan -j $(JOBS) --target core_tests -- --no-print-directory
+	@cd $(BUILD)-msan && HEED_TEST_LEVEL=scalar HEED_TEST_PARALLEL=pthread ctest --output-on-failure --no-tests=error -j $(JOBS) -L core
 
 bench: all
 	@$(BUILD)/heed bench attention

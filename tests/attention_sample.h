@@ -269,7 +269,7 @@ enum { ROUNDS = 16 };
 
 static inline float *copy_of(const float *data, int64_t count) {
   float *copy = floats(count);
-  memcpy(copy, data, (size_t)count * sizeof *data);
+  if (count > 0) memcpy(copy, data, (size_t)count * sizeof *data);
   return copy;
 }
 

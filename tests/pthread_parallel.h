@@ -3,8 +3,9 @@
 #define HEED_PTHREAD_PARALLEL_H
 
 #include <pthread.h>
+#include <stdlib.h>
 
-#include "test.h"
+#include "../include/heed/heed.h"
 
 enum { PTHREAD_PARALLEL_MAX = 64 };
 

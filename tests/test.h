@@ -1,7 +1,8 @@
 /* test.h: what the unit tests share: cmocka, a context, and an assertion that prints the library's own sentence.
  *
  * The environment variable HEED_TEST_LEVEL names the level of every context whose options leave it open, so that a whole test program can be run
- * at each level without a word in it about levels. The library itself never reads the environment. */
+ * at each level without a word in it about levels; HEED_TEST_PARALLEL=pthread gives those that leave their threads open three POSIX threads of the host's, which sanitizers
+ * understand where they do not know OpenMP. The library itself never reads the environment. */
 #ifndef HEED_TEST_H
 #define HEED_TEST_H
 
@@ -14,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "../include/heed/heed.h"
+#include "pthread_parallel.h"
 
 static inline heed_level test_level(void) {
   const char *name = getenv("HEED_TEST_LEVEL");
@@ -31,6 +32,12 @@ static inline heed_context *test_context(const heed_options *options) {
   if (options) memcpy(&chosen, options, options->size);
   chosen.size = sizeof chosen;
   if (chosen.level == HEED_LEVEL_AUTO) chosen.level = test_level();
+  const char *parallel = getenv("HEED_TEST_PARALLEL");
+  if (parallel && strcmp(parallel, "pthread") != 0) fail_msg("HEED_TEST_PARALLEL=%s: only pthread is known", parallel);
+  if (parallel && !chosen.parallel_for) {
+    chosen.parallel_for = pthread_parallel;
+    if (!chosen.threads) chosen.threads = 3;
+  }
   assert_int_equal(heed_context_new(&chosen, &context), HEED_OK);
   return context;
 }

@@ -1,4 +1,4 @@
-# Every tests/unit/NAME.c is one cmocka program, test NAME. It links the static library, whose hidden symbols it may use, and finds its
+# Every tests/unit/NAME.c and tests/complaints/NAME.c is one cmocka program, test NAME. It links the static library, whose hidden symbols it may use, and finds its
 # fixtures under HEED_TEST_DATA. Models that are fetched (tools/get-models) lie under HEED_MODELS; a missing one fails the test that needs it.
 # Labels: `unit` for all of them, and `whole_model` for those named *_smollm2.c, which run all of a fetched model: .ci/run leaves these out under
 # sanitizers and at the scalar level, where they would take minutes.
@@ -26,6 +26,9 @@ set(HEED_MODELS ${default_models} CACHE PATH "where tools/get-models keeps model
 function(heed_test_program name source)
   add_executable(${name} ${source})
   target_link_libraries(${name} PRIVATE ${tested})
+  if(HEED_USES_OPENMP) # a test may open a parallel region of its own
+    target_link_libraries(${name} PRIVATE OpenMP::OpenMP_C)
+  endif()
   target_include_directories(${name} PRIVATE tests)
   if(HEED_CORE_ONLY)
     target_include_directories(${name} PRIVATE tests/support/plain)
@@ -57,7 +60,7 @@ function(heed_beyond_core source result)
   set(${result} OFF PARENT_SCOPE)
 endfunction()
 
-file(GLOB unit_tests CONFIGURE_DEPENDS tests/unit/*.c)
+file(GLOB unit_tests CONFIGURE_DEPENDS tests/unit/*.c tests/complaints/*.c)
 foreach(source ${unit_tests})
   heed_beyond_core(${source} beyond_core)
   if(HEED_CORE_ONLY AND beyond_core)

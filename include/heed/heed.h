@@ -5,7 +5,8 @@
  *   - a call that can fail returns heed_status; HEED_OK is 0, and heed_error(context) then holds one sentence with the shapes;
  *   - an illegal request is refused before any output is touched;
  *   - objects come in _new / _free pairs, _free(NULL) is allowed; a returned const pointer is borrowed and says for how long;
- *   - a description is a plain struct whose zero is the sensible default and whose first field is its own size (left 0, it is refused);
+ *   - a description is a plain struct whose zero is the sensible default and whose first field is its own size (left 0, it is refused; a shorter one, of an
+ *     older header, leaves the rest at its default; of a longer one the part that this version does not know must be 0, else HEED_E_UNSUPPORTED);
  *   - one context belongs to one caller thread at a time; objects that say "immutable" may be shared between contexts.
  * Before version 1.0 the binary interface may change with every minor version; the SONAME says so. */
 #ifndef HEED_HEED_H
@@ -227,6 +228,7 @@ typedef struct heed_attention_gradients {
 /* The gradients of a loss whose gradient with respect to out is dout, from what forward was given and gave: q, k, v, out and lse (f32). The weights are rebuilt
  * tile by tile. dk and dv sum over the query heads of a group in f32. A query that sees no key has dq = 0 and adds nothing.
  * Bits do not depend on threads. Extra memory O(n · (d + dv)) for the query heads of each key/value head under way, at most one more than there are threads.
+ * There are no derivatives of these gradients: attention is differentiated once, and a request for more is HEED_E_UNSUPPORTED (see the sizes of descriptions above).
  * Errors as heed_attention_forward; gradients must not overlap anything. Source: Dao et al., FlashAttention, 2022, appendix B. */
 HEED_API heed_status heed_attention_backward(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
                                              const heed_view *v, const heed_view *out, const heed_view *lse, const heed_view *dout,

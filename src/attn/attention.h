@@ -27,9 +27,12 @@ heed_status hd_rows_read(const hd_problem *problem, const heed_attention_rows *a
 heed_status hd_attention_shapes(heed_context *context, const heed_view *q_view, const hd_source *k, const hd_source *v, hd_grid *q,
                                 hd_shapes *out);
 
-/* An output [lead...,H,n] (the log-sum-exp) as a grid with one column. E_SHAPE, E_LAYOUT (elements that share memory). */
+/* [lead...,H,n] (the log-sum-exp) as a grid with one column; E_SHAPE. An output also: E_LAYOUT where elements share memory. */
+heed_status hd_row_input(heed_context *context, const heed_view *view, const char *name, const hd_grid *q, hd_grid *out);
 heed_status hd_row_grid(heed_context *context, const heed_view *view, const char *name, const hd_grid *q, hd_grid *out);
-/* An output: E_SHAPE unless grid is [same lead, same heads, rows, columns], E_LAYOUT where its elements share memory. */
+/* E_SHAPE unless grid is [same lead, same heads, rows, columns]. An output also: E_LAYOUT where its elements share memory. */
+heed_status hd_grid_input(heed_context *context, const hd_grid *grid, const heed_view *view, const char *name, const hd_grid *q,
+                          int64_t heads, int64_t rows, int64_t columns);
 heed_status hd_grid_expect(heed_context *context, const hd_grid *grid, const heed_view *view, const char *name, const hd_grid *q,
                            int64_t heads, int64_t rows, int64_t columns);
 

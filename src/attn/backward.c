@@ -259,7 +259,7 @@ static heed_status read_rows(heed_context *context, const heed_view *view, const
                              hd_grid *out) {
   HD_TRY(hd_grid_make(context, view, name, out));
   HD_TRY(hd_storable(context, out, name));
-  return hd_grid_expect(context, out, view, name, q, problem->heads, problem->queries, problem->dv);
+  return hd_grid_input(context, out, view, name, q, problem->heads, problem->queries, problem->dv);
 }
 
 /* An output laid like the input it is the gradient of; absent where it is not asked for. */
@@ -305,7 +305,7 @@ heed_status heed_attention_backward(heed_context *context, const heed_attention 
   HD_TRY(hd_problem_make(context, a, &shapes, &problem));
   HD_TRY(read_rows(context, out, "out", &problem, &from->q, &from->out));
   HD_TRY(read_rows(context, dout, "dout", &problem, &from->q, &from->dout));
-  HD_TRY(hd_row_grid(context, lse, "lse", &from->q, &from->lse));
+  HD_TRY(hd_row_input(context, lse, "lse", &from->q, &from->lse));
   HD_REQUIRE(from->lse.type == HEED_F32, context, HEED_E_TYPE, "lse is %s, allowed f32", heed_type_name(from->lse.type));
   HD_TRY(read_gradient(context, to.dq, "dq", &from->q, problem.heads, problem.queries, problem.d, &job.dq));
   HD_TRY(read_gradient(context, to.dk, "dk", &from->q, problem.kv_heads, problem.keys, problem.d, &job.dk));

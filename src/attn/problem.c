@@ -106,6 +106,9 @@ heed_status hd_grid_broadcast(const hd_problem *problem, const heed_view *view, 
   return hd_grid_make(context, &wide, name, out);
 }
 
+/* Whether anything depends on where a query stands among the keys. */
+static bool positional(const heed_attention *a) { return a->causal || a->has_window_left || a->has_window_right || a->alibi; }
+
 /* Where nothing is said of the alignment it must not matter: either no positional pattern, or START and END agree for every batch entry that has queries and keys. */
 static heed_status resolve_alignment(hd_problem *problem) {
   heed_attention *a = &problem->a;
@@ -119,7 +122,7 @@ static heed_status resolve_alignment(hd_problem *problem) {
     HD_REQUIRE(offset > -FAR && offset < FAR, context, HEED_E_ARGUMENT, "offset %lld of batch entry %lld is out of range",
                (long long)offset, (long long)b);
   }
-  if (a->align != HEED_ALIGN_UNSET || !(a->causal || a->has_window_left || a->has_window_right || a->alibi)) return HEED_OK;
+  if (a->align != HEED_ALIGN_UNSET || !positional(a)) return HEED_OK;
   for (int64_t t = 0; t < a->documents; t++) {
     int64_t queries = a->query_documents[t + 1] - a->query_documents[t], keys = a->key_documents[t + 1] - a->key_documents[t];
     HD_REQUIRE(keys == queries || keys == 0 || queries == 0, context, HEED_E_ARGUMENT,
@@ -291,7 +294,7 @@ static bool same_lead(const hd_grid *a, const hd_grid *b) {
   }
 }
 
-heed_status hd_row_grid(heed_context *context, const heed_view *view, const char *name, const hd_grid *q, hd_grid *out) {
+heed_status hd_row_input(heed_context *context, const heed_view *view, const char *name, const hd_grid *q, hd_grid *out) {
   char shape[HD_SHAPE_LENGTH];
   HD_TRY(hd_view_check(context, view, name));
   HD_REQUIRE(view->ndim < HEED_MAX_DIM, context, HEED_E_SHAPE, "%s: rank %d, allowed 1 to %d", name, view->ndim, HEED_MAX_DIM - 1);
@@ -303,15 +306,26 @@ heed_status hd_row_grid(heed_context *context, const heed_view *view, const char
   HD_REQUIRE(same_lead(out, q) && out->heads == q->heads && out->rows == q->rows, context, HEED_E_SHAPE,
              "%s: %s, expected batch %lld, heads %lld, queries %lld", name, hd_shape_text(view, shape), (long long)q->batch,
              (long long)q->heads, (long long)q->rows);
+  return HEED_OK;
+}
+
+heed_status hd_row_grid(heed_context *context, const heed_view *view, const char *name, const hd_grid *q, hd_grid *out) {
+  HD_TRY(hd_row_input(context, view, name, q, out));
   return writable(context, view, name);
 }
 
-heed_status hd_grid_expect(heed_context *context, const hd_grid *grid, const heed_view *view, const char *name, const hd_grid *q,
-                           int64_t heads, int64_t rows, int64_t columns) {
+heed_status hd_grid_input(heed_context *context, const hd_grid *grid, const heed_view *view, const char *name, const hd_grid *q,
+                          int64_t heads, int64_t rows, int64_t columns) {
   char shape[HD_SHAPE_LENGTH];
   HD_REQUIRE(same_lead(grid, q) && grid->heads == heads && grid->rows == rows && grid->columns == columns, context, HEED_E_SHAPE,
              "%s: %s, expected batch %lld, heads %lld, rows %lld, columns %lld", name, hd_shape_text(view, shape), (long long)q->batch,
              (long long)heads, (long long)rows, (long long)columns);
+  return HEED_OK;
+}
+
+heed_status hd_grid_expect(heed_context *context, const hd_grid *grid, const heed_view *view, const char *name, const hd_grid *q,
+                           int64_t heads, int64_t rows, int64_t columns) {
+  HD_TRY(hd_grid_input(context, grid, view, name, q, heads, rows, columns));
   return writable(context, view, name);
 }
 

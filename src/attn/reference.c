@@ -297,7 +297,7 @@ heed_status heed_attention_backward_reference(heed_context *context, const heed_
   HD_TRY(read_inputs(context, a, q, k, v, &rows, &problem));
   HD_TRY(hd_grid_make(context, dout, "dout", &upstream));
   HD_TRY(hd_number(context, upstream.type, "dout"));
-  HD_TRY(hd_grid_expect(context, &upstream, dout, "dout", &rows.q, problem.heads, problem.queries, problem.dv));
+  HD_TRY(hd_grid_input(context, &upstream, dout, "dout", &rows.q, problem.heads, problem.queries, problem.dv));
   struct target targets[] = {{to.dq, "dq", q, NULL},
                              {to.dk, "dk", k, NULL},
                              {to.dv, "dv", v, NULL},

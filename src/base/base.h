@@ -75,7 +75,7 @@ int hd_processors(void);
 double hd_now(void);
 
 /* A public struct of options, however old the caller's header: its first field is its size, which says how much of it there is. given NULL leaves *out, the defaults, as it
- * is; a size that is not set would too, in silence, and is HEED_E_ARGUMENT. `name` is for the message. */
+ * is; a size that is not set would too, in silence, and is HEED_E_ARGUMENT. What lies beyond `size` must be 0, else HEED_E_UNSUPPORTED. `name` is for the message. */
 heed_status hd_options_read(heed_context *context, const char *name, const void *given, void *out, size_t size);
 
 /* ---- memory -------------------------------------------------------------------------------------------------------------- */

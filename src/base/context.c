@@ -7,6 +7,9 @@
 
 enum { MAX_THREADS = 4096 };
 
+/* No description will be larger; a size beyond it was never set. */
+enum { LARGEST_DESCRIPTION = 4096 };
+
 /* From this size on memory begins at a huge page and asks for huge pages: weights are read from end to end for every token, and with pages of 4 KiB
  * a good part of that time goes into finding them. */
 enum { HUGE_PAGE = 2 << 20, HUGE_FROM = 4 * HUGE_PAGE };
@@ -70,6 +73,12 @@ heed_status hd_options_read(heed_context *context, const char *name, const void 
   if (!given) return HEED_OK;
   memcpy(&given_size, given, sizeof given_size);
   HD_REQUIRE(given_size >= sizeof given_size, context, HEED_E_ARGUMENT, "%s: size is not set", name);
+  HD_REQUIRE(given_size <= LARGEST_DESCRIPTION, context, HEED_E_ARGUMENT, "%s: size %zu, allowed up to %d", name, given_size,
+             LARGEST_DESCRIPTION);
+  // A caller built against a later header: what it leaves alone is no concern, what it asks for must not be passed over in silence.
+  for (size_t i = size; i < given_size; i++)
+    HD_REQUIRE(((const char *)given)[i] == 0, context, HEED_E_UNSUPPORTED, "%s: byte %zu asks for something that version %s does not know",
+               name, i, heed_version());
   memcpy(out, given, HD_MIN(given_size, size));
   return HEED_OK;
 }

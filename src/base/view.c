@@ -104,6 +104,9 @@ heed_status hd_view_check(heed_context *context, const heed_view *view, const ch
   HD_REQUIRE(extent(view, &low, &high), context, HEED_E_OVERFLOW, "%s: the strides of %s reach beyond 64 bits", name,
              hd_shape_text(view, shape));
   HD_REQUIRE(view->data, context, HEED_E_ARGUMENT, "%s: the data of %s is null", name, hd_shape_text(view, shape));
+  // No array reaches round the end of the address space; a later sum of address and offset may rely on it.
+  HD_REQUIRE((low >= 0 || (uintptr_t)view->data >= -(uintptr_t)low) && (uintptr_t)high <= UINTPTR_MAX - (uintptr_t)view->data, context,
+             HEED_E_OVERFLOW, "%s: the strides of %s reach beyond the address space", name, hd_shape_text(view, shape));
   HD_REQUIRE((uintptr_t)view->data % heed_type_bytes(view->type) == 0, context, HEED_E_LAYOUT,
              "%s: the data is not aligned to its %zu-byte elements", name, heed_type_bytes(view->type));
   return HEED_OK;

@@ -4,10 +4,10 @@
 
 static heed_context *context;
 
-/* The gradients through other views of the same numbers: outputs in new packed arrays. */
-static void run_views(const heed_attention *a, const heed_view *q, const heed_view *k, const heed_view *v, const heed_view *out,
-                      const heed_view *lse, const heed_view *dout, const heed_view view[GRADIENTS]) {
-  heed_attention_gradients to = gradients_out(view);
+/* The gradients through other views of the same numbers. */
+static void run_views(const gradients *g, const heed_attention *a, const heed_view *q, const heed_view *k, const heed_view *v,
+                      const heed_view *out, const heed_view *lse, const heed_view *dout, const heed_view view[GRADIENTS]) {
+  heed_attention_gradients to = gradients_out(g, view);
   ok(context, heed_attention_backward(context, a, q, k, v, out, lse, dout, &to));
 }
 
@@ -19,11 +19,13 @@ PROPERTY(p4_permuting_queries, 191, SAMPLE_ATTEND | SAMPLE_BIAS | SAMPLE_LENGTHS
   s->vattend = view_reversed(s->vattend, 2);
   s->vbias = view_reversed(s->vbias, 2);
   heed_view q = view_reversed(s->vq, 2), out = view_reversed(s->vout, 2), lse = view_reversed(s->vlse, 2), dout = view_reversed(g.vdout, 2);
-  heed_view view[GRADIENTS] = {view_reversed(g.view[DQ], 2), g.view[DK], g.view[DV]};
-  run_views(&s->a, &q, &s->vk, &s->vv, &out, &lse, &dout, view);
+  heed_view view[GRADIENTS] = {view_reversed(g.view[DQ], 2), g.view[DK], g.view[DV], view_reversed(g.view[DBIAS], 2)};
+  run_views(&g, &s->a, &q, &s->vk, &s->vv, &out, &lse, &dout, view);
   assert_same_bytes(g.data[DQ], kept.data[DQ], g.count[DQ] * 4, "dq of queries turned round", r->seed);
+  assert_same_bytes(g.data[DBIAS], kept.data[DBIAS], g.count[DBIAS] * 4, "dbias of queries turned round", r->seed);
   for (int i = DK; i <= DV; i++)
-    for (int64_t j = 0; j < g.count[i]; j++) assert_close(g.data[i][j], kept.data[i][j], 2e-5 * fmax(1, fabs(kept.data[i][j])), gradient_names[i], r->seed);
+    for (int64_t j = 0; j < g.count[i]; j++)
+      assert_close(g.data[i][j], kept.data[i][j], 2e-5 * fmax(1, fabs(kept.data[i][j])), gradient_names[i], r->seed);
   kept_free(&kept);
   gradients_free(&g);
 }
@@ -40,9 +42,10 @@ PROPERTY(p5_permuting_batch_and_heads, 191, SAMPLE_ATTEND | SAMPLE_BIAS | SAMPLE
     heed_view q = view_reversed(s->vq, axis), k = view_reversed(s->vk, axis), v = view_reversed(s->vv, axis), view[GRADIENTS];
     heed_view out = view_reversed(s->vout, axis), lse = view_reversed(s->vlse, axis), dout = view_reversed(g.vdout, axis);
     for (int i = 0; i < GRADIENTS; i++) view[i] = view_reversed(g.view[i], axis);
-    run_views(&s->a, &q, &k, &v, &out, &lse, &dout, view);
-    bool all = axis == 0 || s->heads == s->kv_heads;
-    for (int i = 0; i < (all ? GRADIENTS : DK); i++) assert_same_bytes(g.data[i], kept.data[i], g.count[i] * 4, gradient_names[i], r->seed);
+    run_views(&g, &s->a, &q, &k, &v, &out, &lse, &dout, view);
+    for (int i = 0; i < GRADIENTS; i++)
+      if (axis == 0 || s->heads == s->kv_heads || (i != DK && i != DV))
+        assert_same_bytes(g.data[i], kept.data[i], g.count[i] * 4, gradient_names[i], r->seed);
   }
   kept_free(&kept);
   gradients_free(&g);
@@ -57,13 +60,15 @@ static heed_view part(heed_view view, int64_t b, int64_t head, int64_t heads) {
   return view;
 }
 
-static heed_attention part_description(const sample *s, int64_t b, int64_t head, int64_t heads, heed_view *attend, heed_view *bias) {
+static heed_attention part_description(const sample *s, int64_t b, int64_t head, int64_t heads, heed_view *attend, heed_view *bias,
+                                       heed_view *alibi) {
   heed_attention a = s->a;
   if (s->lengths) a.key_lengths = &s->lengths[b];
   *attend = part(s->vattend, b, head, heads);
   *bias = part(s->vbias, b, head, heads);
   if (a.attend) a.attend = attend;
   if (a.bias) a.bias = bias;
+  if (a.alibi) *alibi = heed_view_of(s->slopes + head, HEED_F32, 1, &heads), a.alibi = alibi;
   return a;
 }
 
@@ -73,16 +78,15 @@ PROPERTY(p6_a_group_alone, 300, SAMPLE_ANY) {
   gradients_begin(context, s, r, &g);
   kept_gradients kept = gradients_keep(&g);
   int64_t b = below(r, s->batch), kv = below(r, s->kv_heads), group = s->heads / s->kv_heads;
-  heed_view attend, bias, q = part(s->vq, b, kv * group, group), k = part(s->vk, b, kv, 1), v = part(s->vv, b, kv, 1);
-  heed_view out = part(s->vout, b, kv * group, group), lse = part(s->vlse, b, kv * group, group), dout = part(g.vdout, b, kv * group, group);
-  heed_view view[GRADIENTS] = {part(g.view[DQ], b, kv * group, group), part(g.view[DK], b, kv, 1), part(g.view[DV], b, kv, 1)};
-  heed_attention a = part_description(s, b, kv * group, group, &attend, &bias);
-  for (int i = 0; i < GRADIENTS; i++) { // only the part is written: begin with what must come out elsewhere
-    float *at = view[i].data;
-    int64_t count = hd_view_count(&view[i]);
-    for (int64_t j = 0; j < count; j++) at[j] = NAN;
-  }
-  run_views(&a, &q, &k, &v, &out, &lse, &dout, view);
+  heed_view attend, bias, alibi, q = part(s->vq, b, kv * group, group), k = part(s->vk, b, kv, 1), v = part(s->vv, b, kv, 1);
+  heed_view out = part(s->vout, b, kv * group, group), lse = part(s->vlse, b, kv * group, group),
+            dout = part(g.vdout, b, kv * group, group);
+  heed_view view[GRADIENTS] = {part(g.view[DQ], b, kv * group, group), part(g.view[DK], b, kv, 1), part(g.view[DV], b, kv, 1),
+                               part(g.view[DBIAS], b, kv * group, group)};
+  heed_attention a = part_description(s, b, kv * group, group, &attend, &bias, &alibi);
+  for (int i = 0; i < GRADIENTS; i++) // the part is written anew, the rest stays
+    for (int64_t j = 0; g.input[i] && j < hd_view_count(&view[i]); j++) ((float *)view[i].data)[j] = NAN;
+  run_views(&g, &a, &q, &k, &v, &out, &lse, &dout, view);
   gradients_unchanged(kept, &g, "a group alone", r->seed);
   gradients_free(&g);
 }
@@ -98,7 +102,8 @@ PROPERTY(p6_a_row_alone, 1100, SAMPLE_ATTEND | SAMPLE_BIAS) {
     heed_view attend = heed_view_of(s->attend_data + row * s->m, HEED_BOOL, 2, (int64_t[]){1, s->m});
     heed_view bias = heed_view_of(s->bias_data + row * s->m, HEED_F32, 2, (int64_t[]){1, s->m});
     heed_attention a = {.size = sizeof a, .attend = &attend, .bias = &bias};
-    heed_view q = heed_view_of(s->q + row * s->d, HEED_F32, 2, (int64_t[]){1, s->d}), lse = heed_view_of(s->lse + row, HEED_F32, 1, (int64_t[]){1});
+    heed_view q = heed_view_of(s->q + row * s->d, HEED_F32, 2, (int64_t[]){1, s->d}),
+              lse = heed_view_of(s->lse + row, HEED_F32, 1, (int64_t[]){1});
     heed_view k = heed_view_of(s->k + kv * s->m * s->d, HEED_F32, 2, (int64_t[]){s->m, s->d});
     heed_view v = heed_view_of(s->v + kv * s->m * s->dv, HEED_F32, 2, (int64_t[]){s->m, s->dv});
     heed_view out = heed_view_of(s->out + row * s->dv, HEED_F32, 2, (int64_t[]){1, s->dv});
@@ -127,8 +132,10 @@ PROPERTY(p7_the_future_changes_nothing, 191, SAMPLE_CAUSAL) {
   gradients_run(context, s, &g);
   for (int64_t kv = 0; kv < kv_heads; kv++)
     for (int64_t j = changed + 1; j < s->m; j++) {
-      assert_same_bytes(g.data[DK] + (kv * s->m + j) * s->d, kept.data[DK] + (kv * s->m + j) * s->d, s->d * 4, "dk of a later key", r->seed);
-      assert_same_bytes(g.data[DV] + (kv * s->m + j) * s->dv, kept.data[DV] + (kv * s->m + j) * s->dv, s->dv * 4, "dv of a later key", r->seed);
+      assert_same_bytes(g.data[DK] + (kv * s->m + j) * s->d, kept.data[DK] + (kv * s->m + j) * s->d, s->d * 4, "dk of a later key",
+                        r->seed);
+      assert_same_bytes(g.data[DV] + (kv * s->m + j) * s->dv, kept.data[DV] + (kv * s->m + j) * s->dv, s->dv * 4, "dv of a later key",
+                        r->seed);
     }
   for (int64_t kv = 0; kv < kv_heads; kv++) {
     for (int64_t c = 0; c < s->d; c++) s->k[(kv * s->m + changed) * s->d + c] = c % 2 ? NAN : -1e30f;
@@ -138,13 +145,14 @@ PROPERTY(p7_the_future_changes_nothing, 191, SAMPLE_CAUSAL) {
   gradients_run(context, s, &g);
   for (int64_t h = 0; h < heads; h++)
     for (int64_t i = 0; i < s->n && i < changed; i++)
-      assert_same_bytes(g.data[DQ] + (h * s->n + i) * s->d, kept.data[DQ] + (h * s->n + i) * s->d, s->d * 4, "dq before the change", r->seed);
+      assert_same_bytes(g.data[DQ] + (h * s->n + i) * s->d, kept.data[DQ] + (h * s->n + i) * s->d, s->d * 4, "dq before the change",
+                        r->seed);
   kept_free(&kept);
   gradients_free(&g);
 }
 
 /* P25: every input and every gradient with its axes in any order, gaps and negative strides: the numbers of packed arrays, and nothing written between them. */
-PROPERTY(p25_any_strides, 130, SAMPLE_ANY) {
+PROPERTY(p25_any_strides, 130, SAMPLE_EVERYTHING) {
   gradients g;
   gradients_begin(context, s, r, &g);
   kept_gradients kept = gradients_keep(&g);
@@ -159,12 +167,14 @@ PROPERTY(p25_any_strides, 130, SAMPLE_ANY) {
     if (inputs[i]->data) in[i] = layout_make(inputs[i], r);
   heed_view view[GRADIENTS];
   for (int i = 0; i < GRADIENTS; i++) {
+    if (!g.input[i]) continue;
     view[i] = g.view[i];
     to[i] = layout_make(&view[i], r);
     memset(to[i].memory, LAYOUT_GAP, to[i].bytes);
   }
-  run_views(&a, &q, &k, &v, &out, &lse, &dout, view);
-  for (int i = 0; i < GRADIENTS; i++) layout_expect(&to[i], &view[i], kept.data[i], gradient_names[i], r->seed);
+  run_views(&g, &a, &q, &k, &v, &out, &lse, &dout, view);
+  for (int i = 0; i < GRADIENTS; i++)
+    if (g.input[i]) layout_expect(&to[i], &view[i], kept.data[i], gradient_names[i], r->seed);
   for (int i = 0; i < count; i++)
     if (inputs[i]->data) free(in[i].memory);
   kept_free(&kept);
@@ -188,7 +198,7 @@ PROPERTY(p25_broadcast_inputs, 130, SAMPLE_ANY) {
   k.stride[0] = k.stride[1] = v.stride[0] = v.stride[1] = 0;
   dout.data = &one;
   memset(dout.stride, 0, sizeof dout.stride);
-  run_views(&s->a, &s->vq, &k, &v, &s->vout, &s->vlse, &dout, g.view);
+  run_views(&g, &s->a, &s->vq, &k, &v, &s->vout, &s->vlse, &dout, g.view);
   gradients_unchanged(kept, &g, "broadcast inputs", r->seed);
   gradients_free(&g);
 }
@@ -201,11 +211,11 @@ PROPERTY(p26_gradients_stand_apart, 37, 0) {
   void *const others[] = {s->q, s->k, s->v, s->out, s->lse, g.dout, g.data[DQ], g.data[DK], g.data[DV]};
   for (int i = 0; i < GRADIENTS; i++)
     for (int j = 0; j < 9; j++) {
-      if (others[j] == g.data[i]) continue;
+      if (!g.input[i] || others[j] == g.data[i]) continue;
       heed_view view[GRADIENTS];
       memcpy(view, g.view, sizeof view);
       view[i].data = others[j];
-      heed_attention_gradients to = gradients_out(view);
+      heed_attention_gradients to = gradients_out(&g, view);
       assert_int_equal(heed_attention_backward(context, &s->a, &s->vq, &s->vk, &s->vv, &s->vout, &s->vlse, &g.vdout, &to), HEED_E_OVERLAP);
     }
   gradients_unchanged(kept, &g, "refused calls", r->seed);
@@ -226,7 +236,7 @@ PROPERTY(p27_p28_patterns_are_masks, 300, SAMPLE_CAUSAL | SAMPLE_WINDOW | SAMPLE
   const heed_attention spelt[] = {{.size = sizeof spelt[0], .attend = &vattend}, {.size = sizeof spelt[0], .bias = &vbias}};
   for (int i = 0; i < 2; i++) {
     kept_gradients kept = gradients_keep(&g);
-    run_views(&spelt[i], &s->vq, &s->vk, &s->vv, &s->vout, &s->vlse, &g.vdout, g.view);
+    run_views(&g, &spelt[i], &s->vq, &s->vk, &s->vv, &s->vout, &s->vlse, &g.vdout, g.view);
     gradients_unchanged(kept, &g, i ? "the pattern as a bias" : "the pattern as a mask", r->seed);
   }
   free(attend);
@@ -263,7 +273,7 @@ PROPERTY(p33_cutting_the_keys, 300, 0) {
     view[DK].data = g.data[DK] + from * s->d;
     view[DV].data = g.data[DV] + from * s->dv;
     k.dim[2] = v.dim[2] = view[DK].dim[2] = view[DV].dim[2] = keys;
-    run_views(&s->a, &s->vq, &k, &v, &s->vout, &s->vlse, &g.vdout, view);
+    run_views(&g, &s->a, &s->vq, &k, &v, &s->vout, &s->vlse, &g.vdout, view);
     for (int64_t j = 0; j < g.count[DQ]; j++) dq[j] += g.data[DQ][j];
   }
   for (int64_t j = 0; j < g.count[DQ]; j++) assert_close(dq[j], kept.data[DQ][j], 1e-5 * fmax(1, fabs(dq[j])), "dq in parts", r->seed);
@@ -279,7 +289,7 @@ static void p36_a_hundred_times(void **state) {
   random_source r = {.seed = 36};
   sample s;
   gradients g;
-  sample_make(&s, &r, 191, SAMPLE_ANY);
+  sample_make(&s, &r, 191, SAMPLE_EVERYTHING);
   gradients_begin(context, &s, &r, &g);
   for (int i = 0; i < 100; i++) {
     kept_gradients kept = gradients_keep(&g);
@@ -294,12 +304,18 @@ static void p36_a_hundred_times(void **state) {
 int main(void) {
   context = test_context(NULL);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(p4_permuting_queries),     cmocka_unit_test(p5_permuting_batch_and_heads),
-      cmocka_unit_test(p6_a_group_alone),         cmocka_unit_test(p6_a_row_alone),
-      cmocka_unit_test(p7_the_future_changes_nothing), cmocka_unit_test(p25_any_strides),
-      cmocka_unit_test(p25_broadcast_inputs),     cmocka_unit_test(p26_gradients_stand_apart),
-      cmocka_unit_test(p27_p28_patterns_are_masks), cmocka_unit_test(p29_wide_windows_are_full),
-      cmocka_unit_test(p33_cutting_the_keys),     cmocka_unit_test(p36_a_hundred_times),
+      cmocka_unit_test(p4_permuting_queries),
+      cmocka_unit_test(p5_permuting_batch_and_heads),
+      cmocka_unit_test(p6_a_group_alone),
+      cmocka_unit_test(p6_a_row_alone),
+      cmocka_unit_test(p7_the_future_changes_nothing),
+      cmocka_unit_test(p25_any_strides),
+      cmocka_unit_test(p25_broadcast_inputs),
+      cmocka_unit_test(p26_gradients_stand_apart),
+      cmocka_unit_test(p27_p28_patterns_are_masks),
+      cmocka_unit_test(p29_wide_windows_are_full),
+      cmocka_unit_test(p33_cutting_the_keys),
+      cmocka_unit_test(p36_a_hundred_times),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   heed_context_free(context);

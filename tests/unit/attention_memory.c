@@ -2,42 +2,12 @@
  * arrays whose strides reach beyond 2^31 elements. Forward, backward and weights. */
 #include "attention_gradients.h"
 #include "attention_layouts.h"
-
-#include <sys/mman.h>
-#include <unistd.h>
+#include "counting_allocator.h"
+#include "guard_pages.h"
 
 static heed_context *context;
 
-/* ---- an allocator that counts, and that can refuse ------------------------------------------------------------------------------------ */
-
-typedef struct ledger {
-  int64_t now, peak, live, budget; /* bytes held, most ever, blocks held, requests granted before one is refused (−1: all) */
-} ledger;
-
-static void *ledger_allocate(void *user, size_t bytes, size_t alignment) {
-  ledger *l = user;
-  if (l->budget == 0) return l->budget = -1, NULL;
-  if (l->budget > 0) l->budget--;
-  l->now += (int64_t)bytes;
-  l->peak = l->now > l->peak ? l->now : l->peak;
-  l->live++;
-  void *memory = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-  memset(memory, 0xa5, bytes); // what was not set must not matter
-  return memory;
-}
-
-static void ledger_release(void *user, void *memory, size_t bytes) {
-  ledger *l = user;
-  l->now -= (int64_t)bytes;
-  l->live--;
-  free(memory);
-}
-
-static heed_context *ledger_context(ledger *l, int threads) {
-  *l = (ledger){.budget = -1};
-  heed_options options = {.size = sizeof options, .threads = threads, .allocator = {l, ledger_allocate, ledger_release}};
-  return test_context(&options);
-}
+/* ---- how much ------------------------------------------------------------------------------------------------------------------- */
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
@@ -125,7 +95,8 @@ static void p44_weights_take_tiles(void **state) {
 /* Backward keeps queries, upstream gradients and dq of each key/value head under way, one head more than there are threads: O(n · d), and nothing of it grows with m. */
 static void p44_backward_takes_heads_under_way(void **state) {
   (void)state;
-  enum { NUMBERS = 3 * 8 + 16 + 16 }; /* three rows of width d, one of dv, lse and δ, with room for alignment and the visit's own fields */
+  // Three rows of width d, one of dv, lse and δ; and a query tile's own fields, of which the narrowest level has one for each 16 rows.
+  enum { NUMBERS = 3 * 8 + 16 + 16 + 64 };
   for (int threads = 1; threads <= 4; threads *= 2)
     for (int group = 1; group <= 2; group++) {
       const int64_t n = 1500, kv_heads = 8;
@@ -141,7 +112,7 @@ enum { FORWARD, BACKWARD, WEIGHTS, FORWARD_REFERENCE, BACKWARD_REFERENCE, CALLS 
 
 static heed_status run_call(heed_context *with, int call, const sample *s, gradients *g, heed_view *weights) {
   heed_attention_extras extras = {.size = sizeof extras, .lse = &s->vlse};
-  heed_attention_gradients to = gradients_out(g->view);
+  heed_attention_gradients to = gradients_out(g, g->view);
   switch (call) {
   case FORWARD: return heed_attention_forward(with, &s->a, &s->vq, &s->vk, &s->vv, &s->vout, &extras);
   case BACKWARD: return heed_attention_backward(with, &s->a, &s->vq, &s->vk, &s->vv, &s->vout, &s->vlse, &g->vdout, &to);
@@ -169,7 +140,7 @@ static void every_allocation_fails_once(void **state) {
       gradients g;
       ledger l;
       int failures = 0;
-      sample_fill(&s, &r, shape ? 0 : SAMPLE_CAUSAL | SAMPLE_ATTEND | SAMPLE_BIAS | SAMPLE_SOFTCAP);
+      sample_fill(&s, &r, shape ? 0 : SAMPLE_CAUSAL | SAMPLE_ATTEND | SAMPLE_SOFTCAP | SAMPLE_SINK | SAMPLE_DROPOUT);
       if (!shape) align_start(&s);
       gradients_begin(context, &s, &r, &g);
       int64_t pairs = s.batch * s.heads * s.n * s.m;
@@ -179,20 +150,24 @@ static void every_allocation_fails_once(void **state) {
       struct {
         void *data;
         int64_t bytes;
-      } out[] = {{g.data[DQ], g.count[DQ] * 4}, {g.data[DK], g.count[DK] * 4},  {g.data[DV], g.count[DV] * 4},
-                 {rows, pairs * 8},             {s.out, sample_out_count(&s) * 4}, {s.lse, s.batch * s.heads * s.n * 4}};
-      const int count = call == BACKWARD ? 3 : 6; // backward reads out and lse
+      } out[] = {{g.data[DQ], g.count[DQ] * 4},       {g.data[DK], g.count[DK] * 4},       {g.data[DV], g.count[DV] * 4},
+                 {g.data[DBIAS], g.count[DBIAS] * 4}, {g.data[DSINK], g.count[DSINK] * 4}, {rows, pairs * 8},
+                 {s.out, sample_out_count(&s) * 4},   {s.lse, s.batch * s.heads * s.n * 4}};
+      const int count = call == BACKWARD ? 5 : 8; // backward reads out and lse
       heed_context *small = ledger_context(&l, 2);
       const int64_t own = l.live;
       for (int64_t granted = 0;; granted++) {
-        for (int i = 0; i < count; i++) memset(out[i].data, MARK, (size_t)out[i].bytes);
+        for (int i = 0; i < count; i++)
+          if (out[i].bytes) memset(out[i].data, MARK, (size_t)out[i].bytes);
         l.budget = granted;
         heed_status status = run_call(small, call, &s, &g, &weights);
         assert_int_equal(l.live, own);
         if (status == HEED_OK) break;
         assert_int_equal(status, HEED_E_MEMORY);
         assert_non_null(strstr(heed_error(small), "out of memory"));
-        for (int i = 0; i < count; i++) assert_true(all_bytes(out[i].data, out[i].bytes, MARK));
+        for (int i = 0; i < count; i++)
+          if (!all_bytes(out[i].data, out[i].bytes, MARK))
+            fail_msg("call %d: output %d was touched before memory ran out at request %lld", call, i, (long long)granted);
         failures++;
       }
       assert_true(failures >= 1);
@@ -207,46 +182,28 @@ static void every_allocation_fails_once(void **state) {
 
 /* ---- guard pages ----------------------------------------------------------------------------------------------------------------------- */
 
-typedef struct guarded {
-  char *map;
-  size_t bytes;
-} guarded;
-
-/* Moves the view's array between two unreadable pages, against the one behind it or the one before it. */
-static guarded guard(heed_view *view, bool behind) {
-  size_t page = (size_t)sysconf(_SC_PAGESIZE), need = (size_t)hd_view_count(view) * heed_type_bytes(view->type);
-  size_t used = (need + page - 1) / page * page;
-  guarded g = {.bytes = used + 2 * page};
-  g.map = mmap(NULL, g.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  assert_true(g.map != MAP_FAILED && (!used || mprotect(g.map + page, used, PROT_READ | PROT_WRITE) == 0));
-  char *at = behind ? g.map + page + used - need : g.map + page;
-  if (need) memcpy(at, view->data, need);
-  view->data = at;
-  return g;
-}
-
 /* Complaint 11 and P44: no read or write beyond any array on either side, whatever the sizes are modulo a tile. */
 static void p44_guard_pages(void **state) {
   (void)state;
-  enum { ARRAYS = 11 };
+  enum { ARRAYS = 14 };
   for (int64_t m = 1; m <= 130; m++)
     for (int behind = 0; behind < 2; behind++) {
       random_source r = {.seed = (uint64_t)m};
       sample s = {.batch = 1, .heads = 1, .kv_heads = 1, .n = 1 + m % 67, .m = m, .d = 1 + m % 37, .dv = 1 + m % 41};
       gradients g;
-      sample_fill(&s, &r, m % 2 ? SAMPLE_CAUSAL | SAMPLE_BIAS | SAMPLE_ATTEND : 0);
+      sample_fill(&s, &r, m % 2 ? SAMPLE_CAUSAL | SAMPLE_BIAS | SAMPLE_ATTEND | SAMPLE_ALIBI | SAMPLE_SINK : 0);
       if (m % 2) align_end(&s);
       gradients_make(&g, &s, &r);
       float *rows = floats(s.n * m);
       heed_view weights = weights_view(&s, rows);
-      heed_view *views[ARRAYS] = {&s.vq, &s.vk, &s.vv, &s.vout, &s.vlse, &g.vdout, &g.view[DQ], &g.view[DK], &g.view[DV], &s.vattend, &s.vbias};
+      heed_view *views[ARRAYS] = {&s.vq,       &s.vk,       &s.vv,          &s.vout,    &s.vlse,  &g.vdout,  &g.view[DQ],
+                                  &g.view[DK], &g.view[DV], &g.view[DBIAS], &s.vattend, &s.vbias, &s.valibi, &s.vsink};
       guarded maps[ARRAYS + 1] = {{0}};
       for (int i = 0; i < ARRAYS; i++)
         if (views[i]->data) maps[i] = guard(views[i], behind);
       maps[ARRAYS] = guard(&weights, behind);
       for (int call = FORWARD; call <= WEIGHTS; call++) ok(context, run_call(context, call, &s, &g, &weights));
-      for (int i = 0; i <= ARRAYS; i++)
-        if (maps[i].map) munmap(maps[i].map, maps[i].bytes);
+      for (int i = 0; i <= ARRAYS; i++) guard_free(&maps[i]);
       free(rows);
       gradients_free(&g);
       sample_free(&s);
@@ -282,7 +239,7 @@ static sparse spread_out(heed_view *view, int far, bool backward) {
 
 static void strides_beyond_two_to_the_31(void **state) {
   (void)state;
-  enum { ARRAYS = 12 };
+  enum { ARRAYS = 13 };
   random_source r = {.seed = 31};
   sample s = {.batch = 2, .heads = 2, .kv_heads = 2, .n = 3, .m = 3, .d = 3, .dv = 2};
   gradients g;
@@ -293,9 +250,9 @@ static void strides_beyond_two_to_the_31(void **state) {
   float *out = copy_of(s.out, sample_out_count(&s)), *lse = copy_of(s.lse, s.batch * s.heads * s.n), *rows = run_weights(context, &s);
   float *empty = floats(s.batch * s.heads * s.n * s.m);
   heed_view weights = weights_view(&s, empty);
-  heed_view *const views[ARRAYS] = {&s.vq,       &s.vk,      &s.vv,      &s.vout,    &s.vlse,    &g.vdout,
-                                    &g.view[DQ], &g.view[DK], &g.view[DV], &s.vattend, &s.vbias, &weights};
-  const int far[ARRAYS] = {2, 3, 2, 1, 2, 0, 3, 2, 1, 3, 2, 2};
+  heed_view *const views[ARRAYS] = {&s.vq,       &s.vk,       &s.vv,      &s.vout,  &s.vlse,  &g.vdout,      &g.view[DQ],
+                                    &g.view[DK], &g.view[DV], &s.vattend, &s.vbias, &weights, &g.view[DBIAS]};
+  const int far[ARRAYS] = {2, 3, 2, 1, 2, 0, 3, 2, 1, 3, 2, 2, 3};
   sparse maps[ARRAYS];
   for (int i = 0; i < ARRAYS; i++) maps[i] = spread_out(views[i], far[i], i % 2);
   for (int call = FORWARD; call <= WEIGHTS; call++) ok(context, run_call(context, call, &s, &g, &weights));
@@ -317,12 +274,9 @@ static void strides_beyond_two_to_the_31(void **state) {
 int main(void) {
   context = test_context(NULL);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(p44_forward_takes_tiles),
-      cmocka_unit_test(p44_decoding_takes_chunks),
-      cmocka_unit_test(p44_weights_take_tiles),
-      cmocka_unit_test(p44_backward_takes_heads_under_way),
-      cmocka_unit_test(every_allocation_fails_once),
-      cmocka_unit_test(p44_guard_pages),
+      cmocka_unit_test(p44_forward_takes_tiles),      cmocka_unit_test(p44_decoding_takes_chunks),
+      cmocka_unit_test(p44_weights_take_tiles),       cmocka_unit_test(p44_backward_takes_heads_under_way),
+      cmocka_unit_test(every_allocation_fails_once),  cmocka_unit_test(p44_guard_pages),
       cmocka_unit_test(strides_beyond_two_to_the_31),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
