@@ -64,9 +64,12 @@ done:
 
 /* ---- computing ----------------------------------------------------------------------------------------------------------- */
 
-static int compute_weights(job *j) {
-  return check(j->context, (j->reference ? heed_attention_weights_reference : heed_attention_weights)(j->context, &j->attention, &j->q.view,
-                                                                                                      &j->k.view, NULL, &j->weights.view));
+#define TAPS "weights|scores|capped|biased|dropped" /* in the order of heed_tap */
+
+static int compute_weights(job *j, const char *tap) {
+  heed_attention_rows asked = {.size = sizeof asked, .tap = (heed_tap)choice_place(TAPS, tap)};
+  return check(j->context, (j->reference ? heed_attention_weights_reference : heed_attention_weights)(
+                               j->context, &j->attention, &j->q.view, &j->k.view, &asked, &j->weights.view));
 }
 
 static int compute_gradients(job *j) {
@@ -87,7 +90,7 @@ static int compute(job *j, const values *v) {
   int code;
   TRY(check(j->context, (j->reference ? heed_attention_reference : heed_attention_forward)(j->context, &j->attention, &j->q.view,
                                                                                            &j->k.view, &j->v.view, &j->out.view, &extras)));
-  if (v->weights) TRY(compute_weights(j));
+  if (v->weights) TRY(compute_weights(j, v->tap));
   if (v->grads) TRY(compute_gradients(j));
 done:
   return code;
@@ -147,6 +150,8 @@ static const option options[] = {
     OPTION("v", 0, TEXT, "FILE", v, "values, as the keys; another width is fine", .required = true),
     OPTION("output", 'o', TEXT, "FILE", output, "the result (.npy; - is standard output)"),
     OPTION("weights", 0, TEXT, "FILE", weights, "the attention weights, which a plain run never stores (f32; f64 with --reference)"),
+    OPTION("tap", 0, CHOICE, "WHERE", tap,
+           "what --weights writes: weights, scores before or after the softcap, or with bias, weights after dropout", .choices = TAPS),
     OPTION("lse", 0, TEXT, "FILE", lse, "log-sum-exp of every row's scores"),
     OPTION("grad-out", 0, TEXT, "FILE", grad_out, "the gradient of a loss with respect to the result, shaped like it"),
     OPTION("grads", 0, TEXT, "PREFIX", grads,
@@ -187,6 +192,6 @@ const command command_attend = {
     .options = options,
     .takes = TAKES_MACHINE | TAKES_SEED,
     .values_size = sizeof(values),
-    .defaults = &(const values){.scale = NAN},
+    .defaults = &(const values){.scale = NAN, .tap = "weights"},
     .run = run,
 };

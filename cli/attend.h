@@ -10,7 +10,7 @@ typedef struct attend_values {
   const char *causal, *align, *window, *key_lengths, *mask, *bias, *alibi, *sink, *documents, *key_documents;
   double softcap, scale, dropout;
   int64_t stream;
-  const char *type;
+  const char *type, *tap;
   bool reference;
 } attend_values;
 

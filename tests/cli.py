@@ -543,7 +543,8 @@ class Attend(Case):
         dout_shape = (*shapes["q"][:2], shapes["v"][2])
         dout = naive.nested(random, dout_shape)
         reference = naive.Attention(inputs, **about)
-        expected, gradients = {name: naive.flat(x) for name, x in reference.run().items()}, reference.gradients(dout)
+        everything, gradients = {name: naive.flat(x) for name, x in reference.run().items()}, reference.gradients(dout)
+        expected = {name: everything[name] for name in ("out", "weights", "lse")}
         words = ["attend", *options, "--grad-out", self.path("dout.npy", npy_bytes(naive.flat(dout), dout_shape, "d", "<f8")), "--grads", self.path("grad")]
         for name, shape in shapes.items():
             words += [f"--{name}", self.path(f"{name}.npy", npy_bytes(naive.flat(inputs[name]), shape, "d", "<f8"))]
@@ -558,6 +559,9 @@ class Attend(Case):
                 shape, found = read_npy(read_file(self.path(f"grad-{name}.npy")))
                 self.assertEqual(shape, tuple(shapes[name]))
                 self.assertLessEqual(distance(found, values), gradient_tolerance * max(map(abs, values)), (name, extra))
+        for tap in ("weights", "scores", "biased", "dropped"):
+            self.prints(*words, "--reference", "--tap", tap)
+            self.assertLessEqual(distance(read_npy(read_file(self.path("found-weights.npy")))[1], everything[tap]), 1e-12, tap)
 
     def test_philox(self):
         self.assertEqual(naive.philox((0, 0, 0, 0), 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8))
@@ -566,6 +570,14 @@ class Attend(Case):
     def test_plain(self):
         self.naive_case({}, [])
         self.naive_case({"causal": 1, "scale": -0.7}, ["--causal", "1", "--scale", "-0.7"])
+
+    def test_softcap_tap(self):
+        f = self.small(q=[2, 3, 4], k=[2, 5, 4], v=[2, 5, 6])
+        words = ["attend", "--q", f["q"], "--k", f["k"], "--v", f["v"], "--softcap", "0.5", "--reference", "--weights", "-"]
+        scores, capped, weights = (read_npy(heed(*words, "--tap", tap).stdout)[1] for tap in ("scores", "capped", "weights"))
+        self.assertLessEqual(distance(capped, [0.5 * math.tanh(s / 0.5) for s in scores]), 1e-15)
+        self.assertAlmostEqual(weights[0] / weights[1], math.exp(capped[0] - capped[1]), places=12)
+        self.refuses(USAGE, ["--tap", "weights|scores|capped|biased|dropped"], *words, "--tap", "logits")
 
     def test_bias(self):
         self.naive_case({"causal": "bottom-right"}, ["--causal", "bottom-right"], bias=True)

@@ -42,8 +42,13 @@ class Attention:
             return sum(a * b for a, b in zip(x, product(y, f["wq"])))
         return sum(a * b for a, b in zip(x, y)) * (1 / math.sqrt(len(x)) if self.scale is None else self.scale)
 
+    def scores(self, head):
+        """Of every pair, hidden or not."""
+        queries, keys = self.inputs["q"][head], self.inputs["k"][head // (len(self.inputs["q"]) // len(self.inputs["k"]))]
+        return [[self.score_of(x, y) for y in keys] for x in queries]
+
     def row(self, head, i):
-        """(weights before dropout, lse) of one query."""
+        """(scores as the softmax sees them, weights before dropout, lse) of one query."""
         f = self.inputs
         group = len(f["q"]) // len(f["k"])
         document, place = self.queries[i]
@@ -60,24 +65,27 @@ class Attention:
         everything = scores + ([f["sink"][head]] if "sink" in f else [])
         top = max(everything)
         if max(scores) == -math.inf:
-            return [0.0] * len(scores), -math.inf
+            return scores, [0.0] * len(scores), -math.inf
         total = sum(math.exp(s - top) for s in everything)
-        return [math.exp(s - top) / total for s in scores], top + math.log(total)
+        return scores, [math.exp(s - top) / total for s in scores], top + math.log(total)
 
     def kept(self, head, i, j):
         return philox((j // 4, i, head, self.stream), self.seed)[j % 4] >= self.dropout * 2**32
 
     def run(self):
-        """{"out" [H][n][dv], "weights" [H][n][m], "lse" [H][n]}"""
+        """{"out" [H][n][dv], "lse" [H][n], and [H][n][m]: "scores", "biased" (hidden: −inf), "weights", "dropped"}"""
         f = self.inputs
-        group, found = len(f["q"]) // len(f["k"]), {"out": [], "weights": [], "lse": []}
+        group, found = len(f["q"]) // len(f["k"]), {name: [] for name in ("out", "lse", "scores", "biased", "weights", "dropped")}
         for head in range(len(f["q"])):
             rows = [self.row(head, i) for i in range(len(self.queries))]
             values = list(zip(*f["v"][head // group]))
-            mixed = [[w * self.kept(head, i, j) / (1 - self.dropout) for j, w in enumerate(weights)] if self.dropout else weights for i, (weights, _) in enumerate(rows)]
+            mixed = [[w * self.kept(head, i, j) / (1 - self.dropout) for j, w in enumerate(weights)] if self.dropout else weights for i, (_, weights, _) in enumerate(rows)]
+            found["scores"].append(self.scores(head))
+            found["biased"].append([scores for scores, _, _ in rows])
+            found["dropped"].append(mixed)
             found["out"].append([product(weights, values) for weights in mixed])
-            found["weights"].append([weights for weights, _ in rows])
-            found["lse"].append([lse for _, lse in rows])
+            found["weights"].append([weights for _, weights, _ in rows])
+            found["lse"].append([lse for _, _, lse in rows])
         return found
 
     def gradients(self, dout, step=1e-5):
