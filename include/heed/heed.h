@@ -280,7 +280,7 @@ typedef struct heed_plan {
 HEED_API heed_status heed_attention_explain_plan(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
                                                  const heed_view *v, heed_plan *plan);
 
-/* ---- matrix product and the machine ------------------------------------------------------------------------------------- */
+/* ---- matrix product ----------------------------------------------------------------------------------------------------- */
 
 /* How a product is meant; zero is plain c = a · b. */
 typedef struct heed_gemm_form {
@@ -300,6 +300,83 @@ typedef struct heed_gemm_form {
  * untouched. */
 HEED_API heed_status heed_gemm(heed_context *context, const heed_gemm_form *form, const heed_view *a, const heed_view *b,
                                const heed_view *c);
+
+/* ---- the multi-head layer ----------------------------------------------------------------------------------------------- */
+
+/* The layer of Vaswani et al., "Attention Is All You Need", 2017, section 3.2.2: q = x_query · W_Qᵀ + b_q, k = x_key · W_Kᵀ + b_k and v = x_value · W_Vᵀ + b_v are cut into heads,
+ * each head attends, and out = heads · W_Oᵀ + b_o. Weights are [outputs, inputs], one row an output, as PyTorch's Linear keeps them; a head's rows follow each other. Weights and
+ * biases are f32, f16 or bf16 with any strides; a bias may be NULL. Nothing is kept between calls.
+ * Either w_qkv holds the rows of W_Q, then W_K, then W_V (PyTorch's in_proj_weight), or the three are given. Projections that read the same input are one matrix product
+ * where their weights, and their biases, lie one behind another in memory, packed or not; otherwise one product each, with the same bits. */
+typedef struct heed_multi_head {
+  size_t size;                      /* sizeof (heed_multi_head) */
+  int64_t heads;                    /* H */
+  int64_t kv_heads;                 /* Hkv; 0: H. H is a multiple of it: grouped queries, or with 1 "multi-query" */
+  int64_t head_width;               /* d of a head's queries and keys; 0: the width of x_query / H */
+  int64_t value_width;              /* dv of a head's values; 0: d */
+  const heed_attention *attention;  /* what happens in a head: restrictions, bias, dropout of weights, ...; NULL: plain */
+  const heed_view *w_qkv, *b_qkv;   /* [H·d + Hkv·d + Hkv·dv, inputs] and [the same]: all inputs have one width */
+  const heed_view *w_q, *w_k, *w_v; /* [H·d, width of x_query], [Hkv·d, width of x_key], [Hkv·dv, width of x_value] */
+  const heed_view *b_q, *b_k, *b_v; /* [rows of the weights] */
+  const heed_view *w_o, *b_o;       /* [outputs, H·dv], [outputs] */
+
+  /* Dropout of the output, by the rule for weights (see heed_attention) with counter (column / 4, query, batch, stream), word column mod 4. Seed and stream must not both be those of the
+   * dropout of weights where both drop. */
+  double dropout;
+  uint64_t seed;
+  uint32_t stream;
+} heed_multi_head;
+
+/* Further outputs of the forward pass; NULL: not asked. */
+typedef struct heed_multi_head_extras {
+  size_t size; /* sizeof (heed_multi_head_extras) */
+  const heed_view *
+      saved; /* what backward needs: f32, contiguous, [heed_multi_head_saved_size or more]; the caller may use the same memory for every step */
+  const heed_view *
+      weights; /* as heed_attention_weights of the projected queries and keys gives them, before dropout: f32 [B, heads asked, rows asked, m] */
+  const heed_attention_rows *rows; /* which weights; NULL: all */
+} heed_multi_head_extras;
+
+/* Floats that extras.saved has room for: projections, the output of the heads and the log-sum-exp, O(B · (n + m) · width). Errors as heed_multi_head_forward. */
+HEED_API heed_status heed_multi_head_saved_size(heed_context *context, const heed_multi_head *layer, const heed_view *x_query,
+                                                const heed_view *x_key, const heed_view *x_value, int64_t *floats);
+
+/* x_query [B,n,width], x_key [B,m,width of keys], x_value [B,m,width of values], out [B,n,outputs]; rank 2 means one sequence; f32, f16 or bf16, any strides. x_key NULL: self-attention,
+ * the keys are x_query's; x_value NULL: the values are the keys'. Projections are kept in f32. Without extras.saved they live in memory of the context's for the time of the call.
+ * The rows of a sequence have the same bits alone and in any batch (but for dropout, which counts batch entries), on any threads and level.
+ * HEED_E_ARGUMENT, HEED_E_SHAPE, HEED_E_TYPE, HEED_E_LAYOUT, HEED_E_OVERLAP (an output with anything), HEED_E_OVERFLOW: nothing is touched. HEED_E_MEMORY, HEED_E_CANCELLED (progress
+ * "attention"): out is untouched. */
+HEED_API heed_status heed_multi_head_forward(heed_context *context, const heed_multi_head *layer, const heed_view *x_query,
+                                             const heed_view *x_key, const heed_view *x_value, const heed_view *out,
+                                             const heed_multi_head_extras *extras);
+
+/* Where gradients go; a NULL one is not computed. Each has the shape of its input; f32, f16 or bf16 (f64 too from the reference), any strides. An input that was NULL has none of its own: what it
+ * would be is in that of the input it stood for. Those of weights and biases come in the form that the weights have, packed or not. */
+typedef struct heed_multi_head_gradients {
+  size_t size;     /* sizeof (heed_multi_head_gradients) */
+  bool accumulate; /* dw_* and db_* are added to what the arrays hold */
+  const heed_view *dx_query, *dx_key, *dx_value;
+  const heed_view *dw_qkv, *db_qkv;
+  const heed_view *dw_q, *dw_k, *dw_v, *db_q, *db_k, *db_v;
+  const heed_view *dw_o, *db_o;
+  const heed_view *dbias, *dsink; /* as in heed_attention_gradients */
+} heed_multi_head_gradients;
+
+/* The gradients of a loss whose gradient with respect to out is dout, after a forward pass with the same layer and inputs that filled `saved`. Sums over rows go from the first row of the
+ * first sequence to the last, so bits do not depend on threads. Memory: as much as saved takes, and a copy of rows that do not lie evenly spaced.
+ * Errors as heed_multi_head_forward; gradients must not overlap anything. HEED_E_MEMORY: nothing is touched where inputs and gradients are f32. */
+HEED_API heed_status heed_multi_head_backward(heed_context *context, const heed_multi_head *layer, const heed_view *x_query,
+                                              const heed_view *x_key, const heed_view *x_value, const heed_view *saved,
+                                              const heed_view *dout, const heed_multi_head_gradients *gradients);
+
+/* Both by plain loops in double precision, around heed_attention_reference: the oracles. Every array may be f64; nothing is saved, backward finds everything anew. */
+HEED_API heed_status heed_multi_head_reference(heed_context *context, const heed_multi_head *layer, const heed_view *x_query,
+                                               const heed_view *x_key, const heed_view *x_value, const heed_view *out);
+HEED_API heed_status heed_multi_head_backward_reference(heed_context *context, const heed_multi_head *layer, const heed_view *x_query,
+                                                        const heed_view *x_key, const heed_view *x_value, const heed_view *dout,
+                                                        const heed_multi_head_gradients *gradients);
+
+/* ---- the machine -------------------------------------------------------------------------------------------------------- */
 
 /* What this machine reaches right now with the context's level and threads: the peak of fused multiply-adds and the read bandwidth of main memory. Takes
  * about `seconds` (0: a tenth of a second) for the two together; call it around a measurement, because shared machines drift. Reading takes 256 MiB a thread

@@ -204,8 +204,7 @@ static heed_status check_dropout(hd_problem *problem) {
   HD_REQUIRE(problem->queries <= most && problem->batch * problem->heads <= most && problem->keys / 4 <= most, context, HEED_E_OVERFLOW,
              "dropout counts queries, heads and quarters of keys in 32 bits");
   problem->keep_factor = (float)(1 / (1 - a->dropout));
-  double words = ceil(a->dropout * 0x1p32);
-  problem->last_dropped = words < 1 ? 0 : (uint32_t)(words - 1);
+  problem->last_dropped = hd_last_dropped(a->dropout);
   return HEED_OK;
 }
 

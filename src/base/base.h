@@ -132,6 +132,7 @@ bool hd_same_shape(const heed_view *a, const heed_view *b);
 heed_status hd_number(heed_context *context, heed_type type, const char *name);
 /* The lowest and one past the highest byte that the view touches (equal if empty). */
 void hd_view_span(const heed_view *view, uintptr_t *begin, uintptr_t *end);
+/* Whether checked views may share memory. Views that touch different columns of the same rows (packed queries, keys and values) do not; what interleaves in any other way counts as sharing. */
 bool hd_views_overlap(const heed_view *a, const heed_view *b);
 /* Whether two elements of a checked view may share memory, so that it is no place to write to. Nested axes (slices, transposes, packed heads) never do; axes that interleave in
  * any other way count as sharing. */

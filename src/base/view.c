@@ -119,11 +119,39 @@ void hd_view_span(const heed_view *view, uintptr_t *begin, uintptr_t *end) {
   *end = (uintptr_t)view->data + (uintptr_t)high;
 }
 
+/* The bytes that the view touches, taken modulo a period: [*begin, *begin + *length) going round. False unless each of its strides is a multiple of the period or stays within one. */
+static bool within_period(const heed_view *view, uint64_t period, uint64_t *begin, uint64_t *length) {
+  uint64_t size = heed_type_bytes(view->type), low = 0, high = 0;
+  for (int i = 0; i < view->ndim; i++) {
+    if (view->dim[i] == 1) continue;
+    uint64_t stride = (view->stride[i] < 0 ? -(uint64_t)view->stride[i] : (uint64_t)view->stride[i]) * size, reach;
+    if (stride % period == 0) continue;
+    if (__builtin_mul_overflow((uint64_t)view->dim[i] - 1, stride, &reach) || reach >= period) return false;
+    *(view->stride[i] < 0 ? &low : &high) += reach;
+  }
+  *begin = ((uintptr_t)view->data - low) % period;
+  *length = low + high + size;
+  return *length <= period;
+}
+
+/* Whether the views share rows but no columns, as those of packed queries, keys and values do: modulo the distance of the rows each has a place of its own. */
+static bool interleave(const heed_view *a, const heed_view *b) {
+  for (int i = 0; i < a->ndim; i++) {
+    uint64_t period = (a->stride[i] < 0 ? -(uint64_t)a->stride[i] : (uint64_t)a->stride[i]) * heed_type_bytes(a->type);
+    uint64_t a_begin, a_length, b_begin, b_length;
+    if (a->dim[i] == 1 || period == 0 || !within_period(a, period, &a_begin, &a_length) || !within_period(b, period, &b_begin, &b_length))
+      continue;
+    uint64_t apart = (b_begin + period - a_begin) % period; // from where a begins to where b does
+    if (apart >= a_length && period - apart >= b_length) return true;
+  }
+  return false;
+}
+
 bool hd_views_overlap(const heed_view *a, const heed_view *b) {
   uintptr_t a_begin, a_end, b_begin, b_end;
   hd_view_span(a, &a_begin, &a_end);
   hd_view_span(b, &b_begin, &b_end);
-  return a_begin < b_end && b_begin < a_end;
+  return a_begin < b_end && b_begin < a_end && !interleave(a, b);
 }
 
 /* Axes in the order of their strides: each step must clear all that the axes below it span. */

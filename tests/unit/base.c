@@ -99,6 +99,50 @@ static void views_that_share_elements(void **state) {
   assert_false(hd_view_overlaps_itself(&view));
 }
 
+/* Packed queries, keys and values share rows and nothing else. */
+static void packed_views_do_not_overlap(void **state) {
+  (void)state;
+  enum { ROWS = 5, HEADS = 2, WIDTH = 3, PACKED = 3 * HEADS * WIDTH };
+  float data[ROWS * PACKED + 1];
+  heed_view view[3];
+  for (int i = 0; i < 3; i++) view[i] = (heed_view){data + i * HEADS * WIDTH, HEED_F32, 3, {HEADS, ROWS, WIDTH}, {WIDTH, PACKED, 1}};
+  for (int i = 0; i < 3; i++)
+    for (int j = 0; j < 3; j++) assert_int_equal(hd_views_overlap(&view[i], &view[j]), i == j);
+  view[1].data = data + HEADS * WIDTH - 1; // its first column is the last of view 0
+  assert_true(hd_views_overlap(&view[0], &view[1]));
+  view[1].data = data + 2 * HEADS * WIDTH + 1; // its last column is the first of view 0's next row
+  assert_true(hd_views_overlap(&view[0], &view[1]));
+}
+
+/* Small views of every kind in one array: what shares an element must be seen. */
+static void overlap_is_never_missed(void **state) {
+  (void)state;
+  uint64_t next = 0;
+  int apart = 0;
+  for (int round = 0; round < 20000; round++) {
+    bool touched[2][256] = {{false}}, share = false;
+    heed_view view[2];
+    static char data[256];
+    for (int v = 0; v < 2; v++) {
+      heed_type type = hd_philox_uniform(9, 0, next++) < 0.5 ? HEED_U8 : HEED_F16;
+      int64_t size = (int64_t)heed_type_bytes(type), low = 0;
+      view[v] = (heed_view){.type = type, .ndim = 1 + (int)(3 * hd_philox_uniform(9, 0, next++))};
+      for (int i = 0; i < view[v].ndim; i++) {
+        view[v].dim[i] = 1 + (int64_t)(3 * hd_philox_uniform(9, 0, next++));
+        view[v].stride[i] = (int64_t)(17 * hd_philox_uniform(9, 0, next++)) - 4;
+        low += view[v].stride[i] < 0 ? (view[v].dim[i] - 1) * view[v].stride[i] : 0;
+      }
+      view[v].data = data + (-low + (int64_t)(8 * hd_philox_uniform(9, 0, next++))) * size;
+      for (int64_t i = 0; i < hd_view_count(&view[v]); i++)
+        for (int64_t b = 0; b < size; b++) touched[v][hd_view_at(&view[v], i) - data + b] = true;
+    }
+    for (int i = 0; i < 256; i++) share |= touched[0][i] && touched[1][i];
+    if (share) assert_true(hd_views_overlap(&view[0], &view[1]));
+    apart += !hd_views_overlap(&view[0], &view[1]);
+  }
+  assert_true(apart > 1000);
+}
+
 /* A size that is not set would turn every option off in silence. */
 static void options_have_a_size(void **state) {
   (void)state;
@@ -195,9 +239,10 @@ static void levels_have_names(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(philox_known_answers), cmocka_unit_test(halves_round_trip),         cmocka_unit_test(arena_survives_and_frees),
-      cmocka_unit_test(views_are_checked),    cmocka_unit_test(views_that_share_elements), cmocka_unit_test(options_have_a_size),
-      cmocka_unit_test(workers_have_work),    cmocka_unit_test(files_are_written_aside),   cmocka_unit_test(levels_have_names),
+      cmocka_unit_test(philox_known_answers),    cmocka_unit_test(halves_round_trip),         cmocka_unit_test(arena_survives_and_frees),
+      cmocka_unit_test(views_are_checked),       cmocka_unit_test(views_that_share_elements), cmocka_unit_test(packed_views_do_not_overlap),
+      cmocka_unit_test(overlap_is_never_missed), cmocka_unit_test(options_have_a_size),       cmocka_unit_test(workers_have_work),
+      cmocka_unit_test(files_are_written_aside), cmocka_unit_test(levels_have_names),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
