@@ -40,6 +40,11 @@ enum {
   SAMPLE_DROPOUT = 512,
   SAMPLE_BROADCAST = 1024, /* a bias that has some axes only once */
   SAMPLE_ALL_KINDS = 11,
+  /* One of these: not drawn, and keys may be of another width than queries. */
+  SAMPLE_ADDITIVE = 2048,
+  SAMPLE_BILINEAR = 4096,
+  SAMPLE_CALLBACK = 8192,
+  SAMPLE_SCORES = SAMPLE_ADDITIVE | SAMPLE_BILINEAR | SAMPLE_CALLBACK,
   SAMPLE_ANY = -1,
   SAMPLE_EVERYTHING = -2
 };
@@ -51,7 +56,37 @@ typedef struct sample {
   int64_t *lengths, *bounds; /* of 3 documents: queries, then keys */
   heed_attention a;
   heed_view vq, vk, vv, vout, vlse, vattend, vbias, valibi, vsink;
+  int64_t dk;        /* width of the keys: d, unless a score compares others */
+  float *weights[3]; /* of the score: wq, wk, wv */
+  heed_view vweights[3];
+  heed_score score;
 } sample;
+
+/* A callback for tests: the dot product over the narrower width, and its gradients. */
+static inline void narrow_dot(void *user, const heed_score_tile *tile, float *scores) {
+  const int64_t d = tile->d_q < tile->d_k ? tile->d_q : tile->d_k;
+  (void)user;
+  for (int i = 0; i < tile->queries; i++)
+    for (int j = 0; j < tile->keys; j++) {
+      double sum = 0;
+      for (int64_t c = 0; c < d; c++) sum += (double)tile->q[i][c] * tile->k[j][c];
+      scores[i * tile->keys + j] = (float)sum;
+    }
+}
+
+static inline void narrow_dot_gradient(void *user, const heed_score_tile *tile, const float *dscores, float *const *dq, float *const *dk) {
+  const int64_t d = tile->d_q < tile->d_k ? tile->d_q : tile->d_k;
+  (void)user;
+  for (int j = 0; j < tile->keys; j++)
+    for (int i = 0; i < tile->queries; i++) {
+      float ds = dscores[i * tile->keys + j];
+      if (ds == 0) continue;
+      for (int64_t c = 0; c < d; c++) {
+        dq[i][c] += ds * tile->k[j][c];
+        dk[j][c] += ds * tile->q[i][c];
+      }
+    }
+}
 
 static inline float *floats(int64_t count) {
   float *data = calloc((size_t)(count > 0 ? count : 1), sizeof *data);
@@ -77,7 +112,7 @@ static inline int64_t edge_size(random_source *r, int64_t most) {
 
 static inline void sample_views(sample *s) {
   s->vq = heed_view_of(s->q, HEED_F32, 4, (int64_t[]){s->batch, s->heads, s->n, s->d});
-  s->vk = heed_view_of(s->k, HEED_F32, 4, (int64_t[]){s->batch, s->kv_heads, s->m, s->d});
+  s->vk = heed_view_of(s->k, HEED_F32, 4, (int64_t[]){s->batch, s->kv_heads, s->m, s->dk});
   s->vv = heed_view_of(s->v, HEED_F32, 4, (int64_t[]){s->batch, s->kv_heads, s->m, s->dv});
   s->vout = heed_view_of(s->out, HEED_F32, 4, (int64_t[]){s->batch, s->heads, s->n, s->dv});
   s->vlse = heed_view_of(s->lse, HEED_F32, 3, (int64_t[]){s->batch, s->heads, s->n});
@@ -86,8 +121,9 @@ static inline void sample_views(sample *s) {
 /* Arrays and descriptions for shapes that are already set. */
 static inline void sample_fill(sample *s, random_source *r, int kinds) {
   int64_t pairs = s->batch * s->heads * s->n * s->m;
+  if (s->dk == 0) s->dk = kinds > 0 && kinds & SAMPLE_SCORES ? edge_size(r, 40) : s->d;
   s->q = normals(r, s->batch * s->heads * s->n * s->d);
-  s->k = normals(r, s->batch * s->kv_heads * s->m * s->d);
+  s->k = normals(r, s->batch * s->kv_heads * s->m * s->dk);
   s->v = normals(r, s->batch * s->kv_heads * s->m * s->dv);
   s->out = floats(s->batch * s->heads * s->n * s->dv);
   s->lse = floats(s->batch * s->heads * s->n);
@@ -159,6 +195,20 @@ static inline void sample_fill(sample *s, random_source *r, int kinds) {
     s->a.seed = r->seed;
     s->a.stream = (uint32_t)below(r, 1000);
   }
+  if (kinds & SAMPLE_SCORES) {
+    const int64_t h = edge_size(r, 40);
+    const int64_t shape[3][2] = {{kinds & SAMPLE_ADDITIVE ? h : s->d, kinds & SAMPLE_ADDITIVE ? s->d : s->dk}, {h, s->dk}, {h, 1}};
+    s->score = (heed_score){.size = sizeof s->score, .kind = HEED_SCORE_CALLBACK, .scores = narrow_dot, .gradients = narrow_dot_gradient};
+    const heed_view **const place[3] = {&s->score.wq, &s->score.wk, &s->score.wv};
+    for (int i = 0; i < (kinds & SAMPLE_ADDITIVE ? 3 : kinds & SAMPLE_BILINEAR ? 1 : 0); i++) {
+      s->weights[i] = normals(r, shape[i][0] * shape[i][1]);
+      for (int64_t j = 0; i < 2 && j < shape[i][0] * shape[i][1]; j++) s->weights[i][j] /= (float)sqrt((double)shape[i][1]);
+      s->vweights[i] = heed_view_of(s->weights[i], HEED_F32, i < 2 ? 2 : 1, shape[i]);
+      *place[i] = &s->vweights[i];
+      s->score.kind = kinds & SAMPLE_ADDITIVE ? HEED_SCORE_ADDITIVE : HEED_SCORE_BILINEAR;
+    }
+    s->a.score = &s->score;
+  }
   if (kinds & SAMPLE_SOFTCAP) s->a.softcap = 0.5 + 10 * uniform(r);
   sample_views(s);
 }
@@ -182,6 +232,7 @@ static inline void sample_free(sample *s) {
   free(s->attend_data);
   free(s->lengths);
   free(s->bounds);
+  for (int i = 0; i < 3; i++) free(s->weights[i]);
   free(s->slopes);
   free(s->sinks);
 }

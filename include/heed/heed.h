@@ -152,8 +152,39 @@ HEED_API heed_view heed_view_swap(heed_view view, int axis_a, int axis_b);
  * nothing depends on it or START and END agree; otherwise the call is refused. With packed documents all this holds within each document. */
 typedef enum heed_align { HEED_ALIGN_UNSET, HEED_ALIGN_START, HEED_ALIGN_END, HEED_ALIGN_GIVEN } heed_align;
 
+/* How a query and a key make a score a(q, k), before scale, softcap and everything else.
+ *   DOT       q · k: the default, also where no heed_score is given
+ *   ADDITIVE  w_vᵀ tanh(W_q q + W_k k), with wq [h,d_q], wk [h,d_k], wv [h] (Bahdanau, Cho, Bengio, "Neural Machine Translation by Jointly Learning to Align and Translate", 2015)
+ *   BILINEAR  qᵀ W k, with wq = W [d_q,d_k] (Luong, Pham, Manning, "Effective Approaches to Attention-based Neural Machine Translation", 2015, "general")
+ *   CALLBACK  what the caller computes
+ * d_q and d_k may differ, except for DOT. Weights are f32, f16 or bf16, shared by all heads. Projections of queries and keys take (n + m) · h floats a head; no array has n · m elements. */
+typedef enum heed_score_kind { HEED_SCORE_DOT, HEED_SCORE_ADDITIVE, HEED_SCORE_BILINEAR, HEED_SCORE_CALLBACK } heed_score_kind;
+
+/* Queries [query, query + queries) and keys [key, key + keys) of one batch entry and query head, at most 64 of each, as f32. */
+typedef struct heed_score_tile {
+  int64_t batch, head, query, key;
+  int queries, keys;
+  int64_t d_q, d_k;
+  const float *const *q; /* [queries] rows of d_q */
+  const float *const *k; /* [keys] rows of d_k */
+} heed_score_tile;
+
+/* Fills scores [queries][keys]. Must give a pair the same number whatever tile it comes in. Pairs that are hidden are asked for too; their numbers are not looked at. */
+typedef void (*heed_score_callback)(void *user, const heed_score_tile *tile, float *scores);
+/* Adds the gradients of queries and keys to dq [queries] rows and dk [keys] rows, given dscores [queries][keys], which is 0 for hidden pairs: their queries and keys may hold anything, so pass them over. */
+typedef void (*heed_score_gradient)(void *user, const heed_score_tile *tile, const float *dscores, float *const *dq, float *const *dk);
+
+typedef struct heed_score {
+  size_t size; /* sizeof (heed_score) */
+  heed_score_kind kind;
+  const heed_view *wq, *wk, *wv;
+  heed_score_callback scores;    /* both are called from several threads at once */
+  heed_score_gradient gradients; /* NULL: heed_attention_backward refuses */
+  void *user;
+} heed_score;
+
 /* What attention means in one call: score × visibility × normaliser.
- *   s_ij = scale · (q_i · k_j);  s = softcap · tanh(s / softcap) if softcap > 0;  s += bias_ij − slope · |p_i − j|;  softmax over the visible keys, and the sink
+ *   s_ij = scale · a(q_i, k_j), which is q_i · k_j unless `score` says otherwise;  s = softcap · tanh(s / softcap) if softcap > 0;  s += bias_ij − slope · |p_i − j|;  softmax over the visible keys, and the sink
  *   if there is one;  dropout;  · V
  * With p_i = i + offset (see heed_align), key j is visible to query i iff every restriction asked for allows it:
  *   causal: j ≤ p_i · window: p_i − window_left ≤ j ≤ p_i + window_right · key_lengths: j < key_lengths[b] · documents: i and j belong to the same one ·
@@ -162,7 +193,7 @@ typedef enum heed_align { HEED_ALIGN_UNSET, HEED_ALIGN_START, HEED_ALIGN_END, HE
 typedef struct heed_attention {
   size_t size; /* sizeof (heed_attention) */
   bool causal;
-  bool has_scale;       /* otherwise scale is 1/sqrt(d_k) */
+  bool has_scale;       /* otherwise scale is 1/sqrt(d_k), and 1 where score is not DOT */
   bool has_window_left; /* an absent side is unlimited */
   bool has_window_right;
   double scale;        /* 0 (the mean of V) and negative values are legal */
@@ -194,6 +225,8 @@ typedef struct heed_attention {
   double dropout;
   uint64_t seed;
   uint32_t stream;
+
+  const heed_score *score; /* NULL: the dot product */
 } heed_attention;
 
 /* Further outputs; NULL: not asked. */
@@ -221,8 +254,9 @@ HEED_API heed_status heed_attention_reference(heed_context *context, const heed_
 typedef struct heed_attention_gradients {
   size_t size; /* sizeof (heed_attention_gradients) */
   const heed_view *dq, *dk, *dv;
-  const heed_view *dbias; /* summed over the dimensions that the bias broadcasts */
-  const heed_view *dsink; /* summed over batch and queries */
+  const heed_view *dbias;           /* summed over the dimensions that the bias broadcasts */
+  const heed_view *dsink;           /* summed over batch and queries */
+  const heed_view *dwq, *dwk, *dwv; /* of the score's weights, f32 */
 } heed_attention_gradients;
 
 /* The gradients of a loss whose gradient with respect to out is dout, from what forward was given and gave: q, k, v, out and lse (f32). The weights are rebuilt

@@ -4,12 +4,13 @@
 
 #include "lanes.h"
 #include "problem.h"
+#include "score.h"
 #include "source.h"
 #include "term.h"
 
-/* out [lead...,H,n,dv], q [lead...,H,n,d]; k and v give batch, kv heads, keys and columns. lse may be NULL. Checks everything but overlap. */
-heed_status hd_attention_run(heed_context *context, const heed_attention *a, const heed_view *q, const hd_source *k, const hd_source *v,
-                             const heed_view *out, const heed_view *lse);
+/* out [lead...,H,n,dv], q [lead...,H,n,d]; k and v give batch, kv heads, keys and columns. lse and scoring (the dot product) may be NULL. Checks everything but overlap. */
+heed_status hd_attention_run(heed_context *context, const heed_attention *a, const hd_scoring *scoring, const heed_view *q,
+                             const hd_source *k, const hd_source *v, const heed_view *out, const heed_view *lse);
 
 /* decode.c: whether the problem is one for it, and the run. lse->data NULL: not asked. Everything is checked and nothing is empty but the keys. */
 bool hd_decodes(const hd_problem *problem);
@@ -17,8 +18,8 @@ heed_status hd_decode_run(const hd_problem *problem, const hd_grid *q, const hd_
                           const hd_grid *lse);
 
 /* As heed_attention_weights. */
-heed_status hd_attention_rows(heed_context *context, const heed_attention *a, const heed_view *q, const hd_source *k,
-                              const heed_attention_rows *asked, const heed_view *weights);
+heed_status hd_attention_rows(heed_context *context, const heed_attention *a, const hd_scoring *scoring, const heed_view *q,
+                              const hd_source *k, const heed_attention_rows *asked, const heed_view *weights);
 
 /* The caller's request as the current struct with its counts filled in; E_ARGUMENT where it names what the problem does not have. */
 heed_status hd_rows_read(const hd_problem *problem, const heed_attention_rows *asked, heed_attention_rows *out);

@@ -20,7 +20,6 @@ struct visit {
 /* One key/value head of one batch entry under way. */
 struct slot {
   struct visit *visits;
-  float *memory;
   _Atomic int64_t owner;    /* the key/value head (over the batch) that it serves; −1: none yet */
   _Atomic int64_t finished; /* tiles of keys that are done */
 };
@@ -29,6 +28,7 @@ struct worker {
   hd_visit_scratch scratch;
   float *queries, *douts; /* [lanes][columns]: rows for the sums over queries, padded with 0 to a multiple of 16 */
   float *dk, *dv;         /* [64][columns] */
+  float *dw;              /* [64][key columns]: what each key adds to the gradient of the score's weights */
 };
 
 struct job {
@@ -36,10 +36,15 @@ struct job {
   hd_grid dq, dk, dv; /* one that is not asked for has no data */
   hd_tiling tiling;
   int64_t visits, key_tiles;
-  int64_t d_columns, dv_columns; /* widths rounded up to 16 */
-  int64_t slots, slot_floats;
+  int64_t d_columns, key_columns, dv_columns; /* widths rounded up to 16 */
+  float factor;                               /* of dq, dk and the score's weights */
+  float *parts; /* [pieces][key columns]: what each adds to the gradient of the score's weights; NULL: not asked */
+  int64_t pieces, threads, slots;
   struct slot *slot;
   struct worker *workers;
+  struct visit *visit;
+  float *slot_memory, *worker_memory;
+  int64_t all_visits, visit_floats, worker_floats, slot_memory_floats, worker_memory_floats, part_floats;
   _Atomic int64_t next;
 };
 
@@ -51,8 +56,9 @@ static bool lay_out_worker(const struct job *job, struct worker *w, float *memor
   const hd_part parts[] = {
       {&w->queries, job->d_columns, lanes},
       {&w->douts, job->dv_columns, lanes},
-      {&w->dk, job->d_columns, HD_KEY_TILE},
+      {&w->dk, job->key_columns, HD_KEY_TILE},
       {&w->dv, job->dv_columns, HD_KEY_TILE},
+      {&w->dw, problem->scoring ? job->key_columns : 0, HD_KEY_TILE},
   };
   return hd_visit_scratch_cut(problem, &w->scratch, memory, floats) && hd_cut(memory, parts, (int)HD_COUNT(parts), floats);
 }
@@ -108,7 +114,7 @@ static void end_visit(const struct job *job, const struct worker *worker, struct
                         problem->d, rows + block->shift);
   }
   for (int lane = 0; lane < lanes->count; lane++) {
-    kernels->row_scale(rows[lane], problem->d, (float)problem->scale);
+    kernels->row_scale(rows[lane], problem->d, job->factor);
     hd_from_floats(kernels, rows[lane], problem->d, hd_grid_row(&job->dq, lanes->batch, lanes->head[lane], lanes->row[lane]), job->dq.type,
                    job->dq.column_stride);
   }
@@ -139,9 +145,20 @@ static void meet(const struct job *job, const struct worker *worker, struct visi
     padded_rows(job, &job->from.dout, lanes, problem->dv, job->dv_columns, worker, worker->douts, rows);
     kernels->attn_backward_keys(tile, worker->scratch.p, lanes->count, rows, job->dv_columns, worker->dv);
   }
-  if (job->dk.data) {
-    padded_rows(job, &job->from.q, lanes, problem->d, job->d_columns, worker, worker->queries, rows);
+  if (!job->dk.data && !problem->scoring) return;
+  padded_rows(job, &job->from.q, lanes, problem->d, job->d_columns, worker, worker->queries, rows);
+  if (!problem->scoring) {
     kernels->attn_backward_keys(tile, worker->scratch.ds, lanes->count, rows, job->d_columns, worker->dk);
+  } else {
+    const hd_score_place place = hd_visit_place(&job->from, &worker->scratch, &visit->rows, tile, k0);
+    problem->scoring->kind->gradients(problem->scoring, &place,
+                                      &(hd_score_gradients){.ds = worker->scratch.ds,
+                                                            .gradient = visit->rows.gradient,
+                                                            .queries = rows,
+                                                            .rows = worker->queries,
+                                                            .dk = worker->dk,
+                                                            .dw = worker->dw,
+                                                            .columns = job->key_columns});
   }
 }
 
@@ -178,7 +195,8 @@ static void run_piece(struct job *job, int64_t piece, const struct worker *worke
   int keys = (int)HD_MIN(problem->keys - k0, HD_KEY_TILE);
   hd_attn_tile tile = {.keys = keys};
   if (keys > 0) hd_visit_keys(&job->from, &worker->scratch, kv, k0, &tile);
-  memset(worker->dk, 0, (size_t)(job->d_columns * HD_KEY_TILE) * sizeof(float));
+  memset(worker->dk, 0, (size_t)(job->key_columns * HD_KEY_TILE) * sizeof(float));
+  memset(worker->dw, 0, (size_t)(problem->scoring ? job->key_columns * HD_KEY_TILE : 0) * sizeof(float));
   memset(worker->dv, 0, (size_t)(job->dv_columns * HD_KEY_TILE) * sizeof(float));
   for (int64_t i = 0; i < job->visits; i++) {
     struct visit *visit = &slot->visits[i];
@@ -189,7 +207,12 @@ static void run_piece(struct job *job, int64_t piece, const struct worker *worke
     if (index == job->key_tiles - 1) end_visit(job, worker, visit);
     atomic_store_explicit(&visit->passed, index + 1, memory_order_release);
   }
-  write_keys(job, &job->dk, kv, k0, keys, worker->dk, job->d_columns, problem->d, (float)problem->scale);
+  write_keys(job, &job->dk, kv, k0, keys, worker->dk, job->key_columns, problem->key_width, job->factor);
+  for (int64_t c = 0; job->parts && c < job->key_columns; c++) {
+    float sum = 0;
+    for (int key = 0; key < keys; key++) sum += worker->dw[key * job->key_columns + c];
+    job->parts[piece * job->key_columns + c] = sum;
+  }
   write_keys(job, &job->dv, kv, k0, keys, worker->dv, job->dv_columns, problem->dv, 1.0f);
   atomic_fetch_add_explicit(&slot->finished, 1, memory_order_release);
 }
@@ -203,7 +226,8 @@ static void run_next(void *argument, int64_t i, int worker) {
 
 /* ---- the call --------------------------------------------------------------------------------------------------------------------------- */
 
-static heed_status run_job(struct job *job) {
+/* How the work is cut, and all the memory it takes. */
+static heed_status prepare(struct job *job, const heed_view *dwv) {
   const hd_problem *problem = job->from.problem;
   heed_context *context = problem->context;
   const int64_t heads = problem->batch * problem->kv_heads;
@@ -211,47 +235,64 @@ static heed_status run_job(struct job *job) {
   job->visits = job->tiling.query_tiles * job->tiling.head_tiles;
   job->key_tiles = HD_MAX(hd_ceil_div(problem->keys, HD_KEY_TILE), 1); // no keys: one empty piece writes the zeros of dq
   job->d_columns = hd_ceil_div(problem->d, 16) * 16;
+  job->key_columns = hd_ceil_div(problem->key_width, 16) * 16;
   job->dv_columns = hd_ceil_div(problem->dv, 16) * 16;
-  const int64_t pieces = heads * job->key_tiles, threads = hd_workers(context, pieces);
-  job->slots = HD_MIN(heads, threads + 1);
+  job->pieces = heads * job->key_tiles;
+  job->threads = hd_workers(context, job->pieces);
+  job->slots = HD_MIN(heads, job->threads + 1);
 
-  int64_t visit_floats = 0, worker_floats = 0, slot_memory, worker_memory, visits;
-  HD_REQUIRE(lay_out_worker(job, &(struct worker){0}, NULL, &worker_floats) &&
-                 lay_out_visit(job, &(struct visit){0}, NULL, &visit_floats) && hd_mul(visit_floats, job->visits, &job->slot_floats) &&
-                 hd_mul(job->slot_floats, job->slots, &slot_memory) && hd_mul(worker_floats, threads, &worker_memory) &&
-                 hd_mul(job->visits, job->slots, &visits),
+  int64_t slot_floats;
+  job->visit_floats = job->worker_floats = 0;
+  HD_REQUIRE(lay_out_worker(job, &(struct worker){0}, NULL, &job->worker_floats) &&
+                 lay_out_visit(job, &(struct visit){0}, NULL, &job->visit_floats) && hd_mul(job->visit_floats, job->visits, &slot_floats) &&
+                 hd_mul(slot_floats, job->slots, &job->slot_memory_floats) &&
+                 hd_mul(job->worker_floats, job->threads, &job->worker_memory_floats) &&
+                 hd_mul(job->visits, job->slots, &job->all_visits) && hd_mul(job->pieces, dwv ? job->key_columns : 0, &job->part_floats),
              context, HEED_E_OVERFLOW, "the gradients of %lld queries of width %lld do not fit in memory", (long long)problem->queries,
              (long long)problem->d);
-  float *slots = NULL, *workers = NULL;
-  struct visit *visit = NULL;
-  heed_status status = hd_allocate(context, "attention workers", threads, sizeof *job->workers, &job->workers);
-  if (status == HEED_OK) status = hd_allocate(context, "heads under way", job->slots, sizeof *job->slot, &job->slot);
-  if (status == HEED_OK) status = hd_allocate(context, "query tiles", visits, sizeof *visit, &visit);
-  if (status == HEED_OK) status = hd_allocate(context, "queries and their gradients", slot_memory, sizeof *slots, &slots);
-  if (status == HEED_OK) status = hd_allocate(context, "attention tiles", worker_memory, sizeof *workers, &workers);
-  if (status == HEED_OK) {
-    for (int64_t i = 0; i < threads; i++) {
-      int64_t used = 0;
-      lay_out_worker(job, &job->workers[i], workers + i * worker_floats, &used);
-    }
-    for (int64_t i = 0; i < visits; i++) {
-      int64_t used = 0;
-      lay_out_visit(job, &visit[i], slots + i * visit_floats, &used);
-      atomic_init(&visit[i].passed, 0);
-    }
-    for (int64_t i = 0; i < job->slots; i++) {
-      job->slot[i].visits = visit + i * job->visits;
-      atomic_init(&job->slot[i].owner, -1);
-      atomic_init(&job->slot[i].finished, 0);
-    }
-    hd_parallel(context, pieces, run_next, job);
-  }
-  hd_release(context, workers, worker_memory, sizeof *workers);
-  hd_release(context, slots, slot_memory, sizeof *slots);
-  hd_release(context, visit, visits, sizeof *visit);
+  HD_TRY(hd_allocate(context, "attention workers", job->threads, sizeof *job->workers, &job->workers));
+  HD_TRY(hd_allocate(context, "heads under way", job->slots, sizeof *job->slot, &job->slot));
+  HD_TRY(hd_allocate(context, "query tiles", job->all_visits, sizeof *job->visit, &job->visit));
+  HD_TRY(hd_allocate(context, "queries and their gradients", job->slot_memory_floats, sizeof(float), &job->slot_memory));
+  HD_TRY(hd_allocate(context, "attention tiles", job->worker_memory_floats, sizeof(float), &job->worker_memory));
+  return dwv ? hd_allocate(context, "gradients of the score's weights", job->part_floats, sizeof(float), &job->parts) : HEED_OK;
+}
+
+static void release(struct job *job) {
+  heed_context *context = job->from.problem->context;
+  hd_release(context, job->parts, job->part_floats, sizeof(float));
+  hd_release(context, job->worker_memory, job->worker_memory_floats, sizeof(float));
+  hd_release(context, job->slot_memory, job->slot_memory_floats, sizeof(float));
+  hd_release(context, job->visit, job->all_visits, sizeof *job->visit);
   hd_release(context, job->slot, job->slots, sizeof *job->slot);
-  hd_release(context, job->workers, threads, sizeof *job->workers);
-  return status;
+  hd_release(context, job->workers, job->threads, sizeof *job->workers);
+}
+
+static void run(struct job *job) {
+  for (int64_t i = 0; i < job->threads; i++) {
+    int64_t used = 0;
+    lay_out_worker(job, &job->workers[i], job->worker_memory + i * job->worker_floats, &used);
+  }
+  for (int64_t i = 0; i < job->all_visits; i++) {
+    int64_t used = 0;
+    lay_out_visit(job, &job->visit[i], job->slot_memory + i * job->visit_floats, &used);
+    atomic_init(&job->visit[i].passed, 0);
+  }
+  for (int64_t i = 0; i < job->slots; i++) {
+    job->slot[i].visits = job->visit + i * job->visits;
+    atomic_init(&job->slot[i].owner, -1);
+    atomic_init(&job->slot[i].finished, 0);
+  }
+  hd_parallel(job->from.problem->context, job->pieces, run_next, job);
+}
+
+/* dwv from the pieces' parts, ascending. */
+static void add_parts(const struct job *job, const heed_view *dwv) {
+  for (int64_t c = 0; dwv && c < dwv->dim[0]; c++) {
+    float sum = 0;
+    for (int64_t piece = 0; job->parts && piece < job->pieces; piece++) sum += job->parts[piece * job->key_columns + c];
+    *(float *)hd_view_at(dwv, c) = sum * job->factor;
+  }
 }
 
 /* An input laid like the output of the forward pass. */
@@ -265,7 +306,7 @@ static heed_status read_rows(heed_context *context, const heed_view *view, const
 /* An output laid like the input it is the gradient of; absent where it is not asked for. */
 static heed_status read_gradient(heed_context *context, const heed_view *view, const char *name, const hd_grid *q, int64_t heads,
                                  int64_t rows, int64_t columns, hd_grid *out) {
-  if (!view) return HEED_OK;
+  if (!view || view->ndim == 0) return HEED_OK;
   HD_TRY(hd_grid_make(context, view, name, out));
   HD_TRY(hd_storable(context, out, name));
   return hd_grid_expect(context, out, view, name, q, heads, rows, columns);
@@ -286,58 +327,93 @@ static void fill_view(const heed_view *view) {
   for (int64_t i = 0; view && i < hd_view_count(view); i++) hd_element_store(hd_view_at(view, i), view->type, 0);
 }
 
-heed_status heed_attention_backward(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
-                                    const heed_view *v, const heed_view *out, const heed_view *lse, const heed_view *dout,
-                                    const heed_attention_gradients *gradients) {
-  if (!context) return HEED_E_ARGUMENT;
-  heed_attention_gradients to = {.size = sizeof to};
-  HD_REQUIRE(gradients, context, HEED_E_ARGUMENT, "heed_attention_gradients: null");
-  HD_TRY(hd_options_read(context, "heed_attention_gradients", gradients, &to, sizeof to));
+/* Gradients of what is compared, and of everything else. */
+static heed_status find_gradients(heed_context *context, const heed_attention *a, const hd_scoring *scoring, const heed_view *v,
+                                  const heed_view *out, const heed_view *lse, const heed_view *dout, const heed_attention_gradients *to) {
   hd_problem problem;
   hd_shapes shapes;
   hd_source keys, values;
   struct job job = {.from = {.problem = &problem, .k = &keys, .v = &values}};
   hd_backward *from = &job.from;
-  HD_TRY(hd_source_of_view(context, k, "k", &keys));
+  HD_TRY(hd_source_of_view(context, &scoring->k, "k", &keys));
   HD_TRY(hd_source_of_view(context, v, "v", &values));
-  HD_TRY(hd_attention_shapes(context, q, &keys, &values, &from->q, &shapes));
+  HD_TRY(hd_attention_shapes(context, &scoring->q, &keys, &values, &from->q, &shapes));
   HD_TRY(hd_storable(context, &from->q, "q"));
   HD_TRY(hd_problem_make(context, a, &shapes, &problem));
+  if (scoring->kind->scores) problem.scoring = scoring;
+  job.factor = scoring->kind->gradients_scaled ? 1 : (float)problem.scale;
   HD_TRY(read_rows(context, out, "out", &problem, &from->q, &from->out));
   HD_TRY(read_rows(context, dout, "dout", &problem, &from->q, &from->dout));
   HD_TRY(hd_row_input(context, lse, "lse", &from->q, &from->lse));
   HD_REQUIRE(from->lse.type == HEED_F32, context, HEED_E_TYPE, "lse is %s, allowed f32", heed_type_name(from->lse.type));
-  HD_TRY(read_gradient(context, to.dq, "dq", &from->q, problem.heads, problem.queries, problem.d, &job.dq));
-  HD_TRY(read_gradient(context, to.dk, "dk", &from->q, problem.kv_heads, problem.keys, problem.d, &job.dk));
-  HD_TRY(read_gradient(context, to.dv, "dv", &from->q, problem.kv_heads, problem.keys, problem.dv, &job.dv));
-  HD_TRY(hd_gradient_check(context, to.dbias, "dbias", problem.a.bias));
-  HD_TRY(hd_gradient_check(context, to.dsink, "dsink", problem.a.sink));
-  const hd_named_view apart[] = {{q, "q"},
-                                 {k, "k"},
-                                 {v, "v"},
-                                 {out, "out"},
-                                 {lse, "lse"},
-                                 {dout, "dout"},
-                                 {problem.a.attend, "attend"},
-                                 {problem.a.bias, "bias"},
-                                 {problem.a.alibi, "alibi"},
-                                 {problem.a.sink, "sink"},
-                                 {to.dq, "dq"},
-                                 {to.dk, "dk"},
-                                 {to.dv, "dv"},
-                                 {to.dbias, "dbias"},
-                                 {to.dsink, "dsink"}};
-  enum { INPUTS = 10 };
-  for (int i = INPUTS; i < HD_COUNT(apart); i++) HD_TRY(hd_outputs_apart(context, &apart[i], apart, i));
-  if (problem.batch > 0 && problem.kv_heads > 0 && problem.queries > 0 && problem.heads > 0) {
-    HD_TRY(run_job(&job));
-    HD_TRY(hd_backward_bias(from, to.dbias));
-    hd_backward_sink(from, to.dsink);
+  HD_TRY(read_gradient(context, &scoring->dq, "dq", &from->q, problem.heads, problem.queries, problem.d, &job.dq));
+  HD_TRY(read_gradient(context, &scoring->dk, "dk", &from->q, problem.kv_heads, problem.keys, problem.key_width, &job.dk));
+  HD_TRY(read_gradient(context, to->dv, "dv", &from->q, problem.kv_heads, problem.keys, problem.dv, &job.dv));
+  HD_TRY(hd_gradient_check(context, to->dbias, "dbias", problem.a.bias));
+  HD_TRY(hd_gradient_check(context, to->dsink, "dsink", problem.a.sink));
+  if (problem.batch == 0 || problem.kv_heads == 0 || problem.queries == 0 || problem.heads == 0) {
+    hd_fill_zero(&job.dq);
+    hd_fill_zero(&job.dk);
+    hd_fill_zero(&job.dv);
+    fill_view(to->dbias);
+    fill_view(to->dsink);
+    fill_view(to->dwv);
     return HEED_OK;
   }
-  hd_fill_zero(&job.dk);
-  hd_fill_zero(&job.dv);
-  fill_view(to.dbias);
-  fill_view(to.dsink);
+  hd_bias_gradient bias;
+  heed_status status = hd_bias_gradient_new(from, to->dbias, &bias);
+  if (status == HEED_OK) status = prepare(&job, to->dwv);
+  if (status == HEED_OK) {
+    run(&job);
+    hd_bias_gradient_run(&bias);
+    hd_backward_sink(from, to->dsink);
+    add_parts(&job, to->dwv);
+  }
+  release(&job);
+  hd_bias_gradient_free(&bias);
+  return status;
+}
+
+/* No gradient may share memory with anything. */
+static heed_status check_apart(heed_context *context, const heed_attention *a, const hd_named_view *inputs, int count,
+                               const heed_attention_gradients *to) {
+  const heed_score *score = a->score;
+  hd_named_view all[32] = {{a->attend, "attend"},
+                           {a->bias, "bias"},
+                           {a->alibi, "alibi"},
+                           {a->sink, "sink"},
+                           {score ? score->wq : NULL, "wq"},
+                           {score ? score->wk : NULL, "wk"},
+                           {score ? score->wv : NULL, "wv"}};
+  const hd_named_view gradients[] = {{to->dq, "dq"},       {to->dk, "dk"},   {to->dv, "dv"},   {to->dbias, "dbias"},
+                                     {to->dsink, "dsink"}, {to->dwq, "dwq"}, {to->dwk, "dwk"}, {to->dwv, "dwv"}};
+  int n = 7;
+  for (int i = 0; i < count; i++) all[n++] = inputs[i];
+  for (int i = 0; i < HD_COUNT(gradients); i++) {
+    if (gradients[i].view) HD_TRY(hd_view_check(context, gradients[i].view, gradients[i].name));
+    HD_TRY(hd_outputs_apart(context, &gradients[i], all, n));
+    all[n++] = gradients[i];
+  }
   return HEED_OK;
+}
+
+heed_status heed_attention_backward(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
+                                    const heed_view *v, const heed_view *out, const heed_view *lse, const heed_view *dout,
+                                    const heed_attention_gradients *gradients) {
+  if (!context) return HEED_E_ARGUMENT;
+  heed_attention description;
+  heed_attention_gradients to = {.size = sizeof to};
+  HD_REQUIRE(gradients, context, HEED_E_ARGUMENT, "heed_attention_gradients: null");
+  HD_TRY(hd_options_read(context, "heed_attention_gradients", gradients, &to, sizeof to));
+  HD_TRY(hd_description_read(context, a, &description));
+  HD_TRY(hd_description_check(context, &description));
+  const hd_named_view inputs[] = {{q, "q"}, {k, "k"}, {v, "v"}, {out, "out"}, {lse, "lse"}, {dout, "dout"}};
+  for (int i = 0; i < HD_COUNT(inputs); i++) HD_TRY(hd_view_check(context, inputs[i].view, inputs[i].name));
+  hd_scoring scoring;
+  heed_status status = hd_scoring_begin(context, &description, q, k, &to, &scoring);
+  if (status == HEED_OK) status = check_apart(context, &description, inputs, HD_COUNT(inputs), &to);
+  if (status == HEED_OK) status = find_gradients(context, &description, &scoring, v, out, lse, dout, &to);
+  if (status == HEED_OK) status = hd_scoring_end(context, &scoring);
+  hd_scoring_free(context, &scoring);
+  return status;
 }

@@ -38,6 +38,10 @@ void hd_visit_begin(const hd_backward *from, const hd_visit_scratch *scratch, hd
 /* Points the tile to keys [k0, k0 + tile->keys) of a key/value head. */
 void hd_visit_keys(const hd_backward *from, const hd_visit_scratch *scratch, int64_t kv, int64_t k0, hd_attn_tile *tile);
 
+/* The tile as a score sees it. */
+hd_score_place hd_visit_place(const hd_backward *from, const hd_visit_scratch *scratch, const hd_visit *visit, const hd_attn_tile *tile,
+                              int64_t k0);
+
 /* P (after dropout) into scratch->p and dS into scratch->ds, dq grows by dS K where it is wanted. False where no pair is visible: then nothing is done. visible [64] is the tile's afterwards. */
 bool hd_visit_tile(const hd_backward *from, const hd_visit_scratch *scratch, hd_visit *visit, hd_attn_tile *tile, int64_t k0,
                    uint64_t visible[HD_KEY_TILE]);
@@ -45,11 +49,32 @@ bool hd_visit_tile(const hd_backward *from, const hd_visit_scratch *scratch, hd_
 /* δ_i = Σ_c dout_ic out_ic of one row. */
 double hd_delta(const hd_backward *from, int64_t batch, int64_t head, int64_t row);
 
-/* A gradient that may be NULL (not asked for) and must otherwise be laid like what it is the gradient of: E_ARGUMENT where that is not given, E_SHAPE, E_LAYOUT, E_TYPE. */
-heed_status hd_gradient_check(heed_context *context, const heed_view *view, const char *name, const heed_view *like);
+/* backward_terms.c: the gradient of the bias. All memory is taken before anything is written. */
+struct hd_bias_worker {
+  hd_visit visit;
+  hd_visit_scratch scratch;
+  float *sums; /* [64][lanes] */
+  float total; /* of rows, where the bias has neither rows nor keys */
+};
+typedef struct hd_bias_gradient {
+  const hd_backward *from;
+  hd_grid dbias;             /* laid over the whole problem */
+  int axes;                  /* the leading dimensions and the heads */
+  int64_t dim[HEED_MAX_DIM]; /* of those axes */
+  bool own[HEED_MAX_DIM];    /* the bias has that axis */
+  bool own_rows, own_keys;
+  int64_t sharers;                        /* pairs of batch entry and head that add to the same part */
+  int64_t owners, query_tiles, key_tiles; /* parts: owners × query_tiles × key_tiles */
+  int64_t workers, floats;
+  struct hd_bias_worker *worker;
+  float *memory; /* NULL: nothing to do */
+} hd_bias_gradient;
+heed_status hd_bias_gradient_new(const hd_backward *from, const heed_view *dbias,
+                                 hd_bias_gradient *job); /* dbias may be NULL; free after an error too */
+void hd_bias_gradient_run(hd_bias_gradient *job);
+void hd_bias_gradient_free(hd_bias_gradient *job);
 
-/* backward_terms.c: the gradients of what is added to scores and sums. Absent (data NULL) ones are passed over. */
-heed_status hd_backward_bias(const hd_backward *from, const heed_view *dbias);
+/* The gradient of the sink; dsink may be NULL. */
 void hd_backward_sink(const hd_backward *from, const heed_view *dsink);
 
 #endif

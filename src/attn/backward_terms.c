@@ -7,26 +7,8 @@
 
 #include <math.h>
 
-struct worker {
-  hd_visit visit;
-  hd_visit_scratch scratch;
-  float *sums; /* [64][lanes] */
-};
-
-struct job {
-  const hd_backward *from;
-  hd_grid dbias;             /* laid over the whole problem */
-  int axes;                  /* the leading dimensions and the heads */
-  int64_t dim[HEED_MAX_DIM]; /* of those axes */
-  bool own[HEED_MAX_DIM];    /* the bias has that axis */
-  bool own_rows, own_keys;
-  int64_t sharers;                        /* pairs of batch entry and head that add to the same part */
-  int64_t owners, query_tiles, key_tiles; /* parts: owners × query_tiles × key_tiles */
-  struct worker *workers;
-};
-
 /* The batch entry and head of one of an owner's sharers: the owner counts along the axes the bias has, the sharer along the others, the last axis fastest. */
-static void find_pair(const struct job *job, int64_t owner, int64_t sharer, int64_t *batch, int64_t *head) {
+static void find_pair(const hd_bias_gradient *job, int64_t owner, int64_t sharer, int64_t *batch, int64_t *head) {
   int64_t index[HEED_MAX_DIM];
   for (int axis = job->axes - 1; axis >= 0; axis--) {
     int64_t *count = job->own[axis] ? &owner : &sharer;
@@ -38,18 +20,19 @@ static void find_pair(const struct job *job, int64_t owner, int64_t sharer, int6
   *head = index[job->axes - 1];
 }
 
-/* Adds the tile's dS to the sums, each at the place of the bias that it belongs to. */
-static void add_tile(const struct job *job, const struct worker *w, int keys) {
+/* Adds the tile's dS to the sums, each at the place of the bias that it belongs to; where there is only one, row by row, so that the order does not depend on the width of tiles. */
+static void add_tile(const hd_bias_gradient *job, const struct hd_bias_worker *w, int keys) {
   const int64_t stride = job->from->problem->kernels->tile_lanes;
   for (int key = 0; key < keys; key++) {
     const float *ds = w->scratch.ds + key * w->visit.padded;
     float *sums = w->sums + (job->own_keys ? key : 0) * stride;
-    for (int lane = 0; lane < w->visit.lanes.count; lane++) sums[job->own_rows ? lane : 0] += ds[lane];
+    for (int lane = 0; lane < w->visit.lanes.count; lane++) sums[job->own_rows || !job->own_keys ? lane : 0] += ds[lane];
   }
 }
 
 /* Every pair of one batch entry and head that belongs to the part: queries [q0, q1), keys [k0, k1). */
-static void add_pair(const struct job *job, struct worker *w, int64_t batch, int64_t head, int64_t q0, int64_t q1, int64_t k0, int64_t k1) {
+static void add_pair(const hd_bias_gradient *job, struct hd_bias_worker *w, int64_t batch, int64_t head, int64_t q0, int64_t q1, int64_t k0,
+                     int64_t k1) {
   const hd_problem *problem = job->from->problem;
   const hd_tiling tiling = {.queries = problem->kernels->tile_lanes, .heads = 1};
   int64_t kv = batch * problem->kv_heads + head / problem->group;
@@ -66,23 +49,29 @@ static void add_pair(const struct job *job, struct worker *w, int64_t batch, int
       hd_visit_keys(job->from, &w->scratch, kv, k, &tile);
       if (hd_visit_tile(job->from, &w->scratch, &w->visit, &tile, k, visible)) add_tile(job, w, tile.keys);
     }
+    for (int lane = 0; !job->own_rows && !job->own_keys && lane < w->visit.lanes.count; lane++) {
+      w->total += w->sums[lane];
+      w->sums[lane] = 0;
+    }
   }
 }
 
 static void run_part(void *argument, int64_t part, int worker) {
-  const struct job *job = argument;
+  const hd_bias_gradient *job = argument;
   const hd_problem *problem = job->from->problem;
   const int64_t lanes = problem->kernels->tile_lanes;
-  struct worker *w = &job->workers[worker];
+  struct hd_bias_worker *w = &job->worker[worker];
   int64_t owner = part / job->key_tiles / job->query_tiles, batch, head;
   int64_t q0 = part / job->key_tiles % job->query_tiles * lanes,
           q1 = job->own_rows ? HD_MIN(q0 + lanes, problem->queries) : problem->queries;
   int64_t k0 = part % job->key_tiles * HD_KEY_TILE, k1 = job->own_keys ? HD_MIN(k0 + HD_KEY_TILE, problem->keys) : problem->keys;
   memset(w->sums, 0, (size_t)(HD_KEY_TILE * lanes) * sizeof *w->sums);
+  w->total = 0;
   for (int64_t sharer = 0; sharer < job->sharers; sharer++) {
     find_pair(job, owner, sharer, &batch, &head);
     add_pair(job, w, batch, head, q0, q1, k0, k1);
   }
+  if (!job->own_rows && !job->own_keys) w->sums[0] = w->total;
   find_pair(job, owner, 0, &batch, &head);
   for (int64_t q = q0; q < (job->own_rows ? q1 : q0 + 1); q++) {
     char *row = hd_grid_row(&job->dbias, batch, head, q);
@@ -92,7 +81,7 @@ static void run_part(void *argument, int64_t part, int worker) {
 }
 
 /* Which axes the bias has, and so into what parts its gradient is cut. */
-static void cut_parts(struct job *job, const heed_view *dbias) {
+static void cut_parts(hd_bias_gradient *job, const heed_view *dbias) {
   const hd_problem *problem = job->from->problem;
   const int missing = problem->lead + 3 - dbias->ndim;
   job->axes = problem->lead + 1;
@@ -108,36 +97,41 @@ static void cut_parts(struct job *job, const heed_view *dbias) {
   job->key_tiles = job->own_keys ? hd_ceil_div(problem->keys, HD_KEY_TILE) : 1;
 }
 
-heed_status hd_backward_bias(const hd_backward *from, const heed_view *dbias) {
+heed_status hd_bias_gradient_new(const hd_backward *from, const heed_view *dbias, hd_bias_gradient *job) {
   const hd_problem *problem = from->problem;
   heed_context *context = problem->context;
-  struct job job = {.from = from};
+  *job = (hd_bias_gradient){.from = from};
   if (!dbias || hd_view_count(dbias) == 0) return HEED_OK;
-  HD_TRY(hd_grid_broadcast(problem, dbias, "dbias", &job.dbias));
-  cut_parts(&job, dbias);
-  const int64_t parts = job.owners * job.query_tiles * job.key_tiles, workers = hd_workers(context, parts);
+  HD_TRY(hd_grid_broadcast(problem, dbias, "dbias", &job->dbias));
+  cut_parts(job, dbias);
   const int64_t lanes = problem->kernels->tile_lanes;
-  int64_t each = 0, all;
+  int64_t each = 0;
+  job->workers = hd_workers(context, job->owners * job->query_tiles * job->key_tiles);
   HD_REQUIRE(hd_visit_cut(problem, &(hd_visit){0}, NULL, &each) && hd_visit_scratch_cut(problem, &(hd_visit_scratch){0}, NULL, &each) &&
-                 hd_cut(NULL, &(hd_part){NULL, HD_KEY_TILE, lanes}, 1, &each) && hd_mul(each, workers, &all),
+                 hd_cut(NULL, &(hd_part){NULL, HD_KEY_TILE, lanes}, 1, &each) && hd_mul(each, job->workers, &job->floats),
              context, HEED_E_OVERFLOW, "head widths %lld and %lld are too large", (long long)problem->d, (long long)problem->dv);
-  float *memory = NULL;
-  heed_status status = hd_allocate(context, "bias gradient workers", workers, sizeof *job.workers, &job.workers);
-  if (status == HEED_OK) status = hd_allocate(context, "bias gradient tiles", all, sizeof *memory, &memory);
-  if (status == HEED_OK) {
-    for (int64_t i = 0; i < workers; i++) {
-      struct worker *w = &job.workers[i];
-      int64_t used = i * each;
-      hd_visit_cut(problem, &w->visit, memory, &used);
-      hd_visit_scratch_cut(problem, &w->scratch, memory, &used);
-      hd_cut(memory, &(hd_part){&w->sums, HD_KEY_TILE, lanes}, 1, &used);
-      w->scratch.slope = NULL;
-    }
-    hd_parallel(context, parts, run_part, &job);
+  HD_TRY(hd_allocate(context, "bias gradient workers", job->workers, sizeof *job->worker, &job->worker));
+  HD_TRY(hd_allocate(context, "bias gradient tiles", job->floats, sizeof *job->memory, &job->memory));
+  for (int64_t i = 0; i < job->workers; i++) {
+    struct hd_bias_worker *w = &job->worker[i];
+    int64_t used = i * each;
+    hd_visit_cut(problem, &w->visit, job->memory, &used);
+    hd_visit_scratch_cut(problem, &w->scratch, job->memory, &used);
+    hd_cut(job->memory, &(hd_part){&w->sums, HD_KEY_TILE, lanes}, 1, &used);
+    w->scratch.slope = NULL;
+    for (int block = 0; block < HD_MAX_BLOCKS; block++) w->visit.gradient[block].dq = NULL;
   }
-  hd_release(context, memory, all, sizeof *memory);
-  hd_release(context, job.workers, workers, sizeof *job.workers);
-  return status;
+  return HEED_OK;
+}
+
+void hd_bias_gradient_run(hd_bias_gradient *job) {
+  if (job->memory) hd_parallel(job->from->problem->context, job->owners * job->query_tiles * job->key_tiles, run_part, job);
+}
+
+void hd_bias_gradient_free(hd_bias_gradient *job) {
+  heed_context *context = job->from->problem->context;
+  hd_release(context, job->memory, job->floats, sizeof *job->memory);
+  hd_release(context, job->worker, job->workers, sizeof *job->worker);
 }
 
 /* The sink is a key whose value is 0: dP = 0, so dS = −P δ, P = exp(sink − lse). A row that saw no key gave no weight to the sink either. */

@@ -23,7 +23,9 @@ struct job {
 };
 
 bool hd_decodes(const hd_problem *problem) {
-  if (problem->queries != 1 || problem->terms || problem->a.sink || problem->a.dropout > 0 || problem->softcap_log2 != 0) return false;
+  if (problem->queries != 1 || problem->terms || problem->scoring || problem->a.sink || problem->a.dropout > 0 ||
+      problem->softcap_log2 != 0)
+    return false;
   for (int i = 0; i < problem->patterns; i++)
     if (!problem->pattern[i]->interval) return false;
   return true;

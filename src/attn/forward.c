@@ -41,7 +41,7 @@ static bool lay_out(const hd_problem *problem, struct worker *worker, float *mem
       {&worker->scores, HD_KEY_TILE, lanes},
       {&worker->terms, HD_KEY_TILE, lanes},
       {&worker->rows, widest, lanes},
-      {&worker->keys, d, HD_KEY_TILE},
+      {&worker->keys, problem->key_width, HD_KEY_TILE},
       {&worker->values, dv, HD_KEY_TILE},
   };
   *floats = 0;
@@ -67,7 +67,7 @@ static void prepare_blocks(const struct job *job, const struct worker *worker, c
     block->total_o = worker->total + shift * problem->dv;
     block->total_m = worker->total_m + shift;
     block->total_l = worker->total_l + shift;
-    kernels->to_lanes(rows + shift, used, problem->d, (float)(problem->scale * HD_LOG2E), queries, width);
+    kernels->to_lanes(rows + shift, used, problem->d, hd_query_factor(problem), queries, width);
     for (int lane = 0; lane < width; lane++) {
       block->m[lane] = block->total_m[lane] = -INFINITY;
       block->l[lane] = block->total_l[lane] = 0;
@@ -137,9 +137,15 @@ static void attend_lanes(const struct job *job, const struct worker *worker, con
         .kept = hd_lanes_kept(problem, lanes, k0, k1, kept),
         .keep_factor = problem->keep_factor,
     };
-    if (hd_terms_in_lanes(problem, lanes, k0, k1, worker->rows, worker->terms, padded)) tile.bias = worker->terms;
     tile.k = job->k->rows(job->k, lanes->batch, kv_head, k0, tile.keys, worker->keys, &tile.k_stride);
     tile.v = job->v->rows(job->v, lanes->batch, kv_head, k0, tile.keys, worker->values, &tile.v_stride);
+    if (problem->scoring) {
+      hd_score_place place = {problem, &job->q, lanes, {0}, count, &tile, k0, worker->rows, worker->terms};
+      for (int i = 0; i < count; i++) place.block[i] = &blocks[i];
+      problem->scoring->kind->scores(problem->scoring, &place);
+      tile.scored = true;
+    }
+    if (hd_terms_in_lanes(problem, lanes, k0, k1, worker->rows, worker->terms, padded)) tile.bias = worker->terms;
     for (int i = 0; i < count; i++) kernels->attn_tile(&blocks[i], &tile);
   }
   for (int i = 0; i < count; i++) {
@@ -202,13 +208,14 @@ static heed_status run_job(struct job *job) {
   return status;
 }
 
-heed_status hd_attention_run(heed_context *context, const heed_attention *a, const heed_view *q, const hd_source *k, const hd_source *v,
-                             const heed_view *out, const heed_view *lse) {
+heed_status hd_attention_run(heed_context *context, const heed_attention *a, const hd_scoring *scoring, const heed_view *q,
+                             const hd_source *k, const hd_source *v, const heed_view *out, const heed_view *lse) {
   hd_problem problem;
   hd_shapes shapes;
   struct job job = {.problem = &problem, .k = k, .v = v};
   HD_TRY(hd_attention_shapes(context, q, k, v, &job.q, &shapes));
   HD_TRY(hd_problem_make(context, a, &shapes, &problem));
+  if (scoring && scoring->kind->scores) problem.scoring = scoring;
   HD_TRY(hd_grid_make(context, out, "out", &job.out));
   HD_TRY(hd_grid_expect(context, &job.out, out, "out", &job.q, problem.heads, problem.queries, problem.dv));
   HD_TRY(hd_storable(context, &job.q, "q"));
@@ -245,11 +252,16 @@ heed_status heed_attention_forward(heed_context *context, const heed_attention *
   HD_TRY(hd_options_read(context, "heed_attention_extras", extras, &asked, sizeof asked));
   const heed_view *lse = asked.lse;
   HD_TRY(hd_view_check(context, q, "q"));
-  HD_TRY(hd_source_of_view(context, k, "k", &keys));
+  HD_TRY(hd_view_check(context, k, "k"));
   HD_TRY(hd_source_of_view(context, v, "v", &values));
   HD_TRY(hd_view_check(context, out, "out"));
   if (lse) HD_TRY(hd_view_check(context, lse, "lse"));
   HD_TRY(hd_description_check(context, &description));
   HD_TRY(check_overlap(context, q, k, v, out, lse, &description));
-  return hd_attention_run(context, &description, q, &keys, &values, out, lse);
+  hd_scoring scoring;
+  heed_status status = hd_scoring_begin(context, &description, q, k, NULL, &scoring);
+  if (status == HEED_OK) status = hd_source_of_view(context, &scoring.k, "k", &keys);
+  if (status == HEED_OK) status = hd_attention_run(context, &description, &scoring, &scoring.q, &keys, &values, out, lse);
+  hd_scoring_free(context, &scoring);
+  return status;
 }

@@ -25,12 +25,14 @@ heed_status heed_attention_explain_plan(heed_context *context, const heed_attent
   hd_problem problem;
   hd_shapes shapes;
   hd_source keys, values;
+  heed_score score;
   hd_grid queries;
   HD_TRY(hd_source_of_view(context, k, "k", &keys));
   HD_TRY(hd_source_of_view(context, v, "v", &values));
   HD_TRY(hd_attention_shapes(context, q, &keys, &values, &queries, &shapes));
   HD_TRY(hd_storable(context, &queries, "q"));
   HD_TRY(hd_problem_make(context, a, &shapes, &problem));
+  HD_TRY(hd_score_read(context, &problem.a, q, k, &score));
   static const char *const kernel[] = {
       [HEED_LEVEL_SCALAR] = "fused forward, scalar", [HEED_LEVEL_AVX2] = "fused forward, avx2",
       [HEED_LEVEL_AVX2X2] = "fused forward, avx2x2", [HEED_LEVEL_AVX512] = "fused forward, avx512",

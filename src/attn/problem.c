@@ -142,7 +142,8 @@ static heed_status resolve_alignment(hd_problem *problem) {
 static heed_status check_numbers(hd_problem *problem) {
   heed_attention *a = &problem->a;
   heed_context *context = problem->context;
-  if (!a->has_scale) a->scale = problem->d ? 1.0 / sqrt((double)problem->d) : 1.0;
+  const bool dot = !a->score || a->score->kind == HEED_SCORE_DOT;
+  if (!a->has_scale) a->scale = dot && problem->d ? 1.0 / sqrt((double)problem->d) : 1.0;
   problem->scale = a->scale;
   HD_REQUIRE(isfinite(a->scale), context, HEED_E_ARGUMENT, "scale %g is not finite", a->scale);
   HD_REQUIRE(a->softcap >= 0, context, HEED_E_ARGUMENT, "softcap %g, allowed 0 (none) and more", a->softcap); // also refuses NaN
@@ -230,9 +231,13 @@ heed_status hd_problem_make(heed_context *context, const heed_attention *a, cons
       .queries = shapes->queries,
       .keys = shapes->keys,
       .d = shapes->d,
+      .key_width = shapes->key_width,
       .dv = shapes->dv,
   };
   HD_TRY(hd_description_read(context, a, &out->a));
+  // Other scores say themselves which widths they compare.
+  HD_REQUIRE(out->key_width == out->d || (out->a.score && out->a.score->kind != HEED_SCORE_DOT), context, HEED_E_SHAPE,
+             "k has width %lld, q has %lld", (long long)out->key_width, (long long)out->d);
   out->lead = shapes->lead;
   for (int i = 0; i < shapes->lead; i++) out->batch *= out->lead_dim[i] = shapes->lead_dim[i];
   if (out->heads == 0) {
@@ -335,7 +340,6 @@ heed_status hd_attention_shapes(heed_context *context, const heed_view *q_view, 
   // Views say more than a batch; a source of pages has nothing else.
   HD_REQUIRE((!k->grid.size || same_lead(&k->grid, q)) && (!v || !v->grid.size || same_lead(&v->grid, q)), context, HEED_E_SHAPE,
              "the leading dimensions of k or v are not those of q");
-  HD_REQUIRE(k->columns == q->columns, context, HEED_E_SHAPE, "k has width %lld, q has %lld", (long long)k->columns, (long long)q->columns);
   if (v)
     HD_REQUIRE(v->batch == k->batch && v->heads == k->heads && v->keys == k->keys, context, HEED_E_SHAPE,
                "v has batch %lld, heads %lld, keys %lld; k has %lld, %lld, %lld", (long long)v->batch, (long long)v->heads,
@@ -348,6 +352,7 @@ heed_status hd_attention_shapes(heed_context *context, const heed_view *q_view, 
       .queries = q->rows,
       .keys = k->keys,
       .d = q->columns,
+      .key_width = k->columns,
       .dv = v ? v->columns : 0,
   };
   return HEED_OK;

@@ -37,6 +37,8 @@ typedef struct hd_problem {
   int lead;         /* leading dimensions before the head */
   int64_t lead_dim[HEED_MAX_DIM];
   int64_t batch, heads, kv_heads, group, queries, keys, d, dv;
+  int64_t key_width;                /* d, unless the score compares other widths */
+  const struct hd_scoring *scoring; /* NULL: the kernel multiplies */
   double scale;
   float softcap_log2;   /* in units of log2 e; 0: none */
   hd_grid attend, bias; /* dimensions of 1 have stride 0 */
@@ -70,7 +72,7 @@ double hd_per_head(const heed_view *view, int64_t head);
 typedef struct hd_shapes {
   int lead; /* leading dimensions before the head */
   const int64_t *lead_dim;
-  int64_t heads, kv_heads, queries, keys, d, dv;
+  int64_t heads, kv_heads, queries, keys, d, dv, key_width;
 } hd_shapes;
 heed_status hd_problem_make(heed_context *context, const heed_attention *a, const hd_shapes *shapes, hd_problem *out);
 
@@ -79,6 +81,9 @@ heed_status hd_description_read(heed_context *context, const heed_attention *a, 
 
 /* The views of a description as such: E_ARGUMENT, E_SHAPE (rank), E_TYPE, E_LAYOUT, E_OVERFLOW. Whether they fit the call is hd_problem_make's question. */
 heed_status hd_description_check(heed_context *context, const heed_attention *a);
+
+/* A gradient that may be NULL (not asked for) and must otherwise be laid like what it is the gradient of: E_ARGUMENT where that is not given, E_SHAPE, E_LAYOUT, E_TYPE. */
+heed_status hd_gradient_check(heed_context *context, const heed_view *view, const char *name, const heed_view *like);
 
 /* E_TYPE unless f32, f16 or bf16. */
 heed_status hd_storable(heed_context *context, const hd_grid *grid, const char *name);

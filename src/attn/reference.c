@@ -6,14 +6,21 @@
 
 #include <math.h>
 
+enum { REFERENCE_WIDTH = 1024 }; // of a row that the caller's score is shown
+
 struct rows {
   const hd_problem *problem;
+  heed_score score;
   hd_grid q, k, v, out, lse;
   double *scores; /* [threads][keys] */
 };
 
 static double at(const hd_grid *grid, int64_t batch, int64_t head, int64_t row, int64_t column) {
   return hd_element(hd_grid_row(grid, batch, head, row) + column * grid->column_stride * grid->size, grid->type);
+}
+
+static double weight(const heed_view *w, int64_t row, int64_t column) {
+  return hd_element(hd_view_at(w, row * w->dim[1] + column), w->type);
 }
 
 /* The document that number `index` of a row of tokens belongs to. */
@@ -54,11 +61,59 @@ static bool sees(const hd_problem *problem, int64_t batch, int64_t head, int64_t
   return true;
 }
 
-/* scale · (q · k), before anything is done to it. */
+/* W x, number c of it: a row of a weight matrix times a row of an array. */
+static double projected(const heed_view *w, int64_t c, const hd_grid *x, int64_t batch, int64_t head, int64_t row) {
+  double sum = 0;
+  for (int64_t i = 0; i < x->columns; i++) sum += weight(w, c, i) * at(x, batch, head, row, i);
+  return sum;
+}
+
+/* One pair as the caller's score sees it. */
+struct pair {
+  heed_score_tile tile;
+  const float *q, *k;
+};
+
+static void make_pair(const struct rows *rows, int64_t batch, int64_t head, int64_t query, int64_t key, float *q, float *k,
+                      struct pair *pair) {
+  const hd_problem *problem = rows->problem;
+  for (int64_t i = 0; i < problem->d; i++) q[i] = (float)at(&rows->q, batch, head, query, i);
+  for (int64_t i = 0; i < problem->key_width; i++) k[i] = (float)at(&rows->k, batch, head / problem->group, key, i);
+  pair->q = q;
+  pair->k = k;
+  pair->tile = (heed_score_tile){.batch = batch,
+                                 .head = head,
+                                 .query = query,
+                                 .key = key,
+                                 .queries = 1,
+                                 .keys = 1,
+                                 .d_q = problem->d,
+                                 .d_k = problem->key_width,
+                                 .q = &pair->q,
+                                 .k = &pair->k};
+}
+
+/* scale · a(q, k), before anything is done to it. */
 static double product(const struct rows *rows, int64_t batch, int64_t head, int64_t query, int64_t key) {
   const hd_problem *problem = rows->problem;
+  const heed_score *score = &rows->score;
+  int64_t kv = head / problem->group;
   double s = 0;
-  for (int64_t i = 0; i < problem->d; i++) s += at(&rows->q, batch, head, query, i) * at(&rows->k, batch, head / problem->group, key, i);
+  if (score->kind == HEED_SCORE_DOT) {
+    for (int64_t i = 0; i < problem->d; i++) s += at(&rows->q, batch, head, query, i) * at(&rows->k, batch, kv, key, i);
+  } else if (score->kind == HEED_SCORE_ADDITIVE) {
+    for (int64_t c = 0; c < score->wv->dim[0]; c++)
+      s += hd_per_head(score->wv, c) *
+           tanh(projected(score->wq, c, &rows->q, batch, head, query) + projected(score->wk, c, &rows->k, batch, kv, key));
+  } else if (score->kind == HEED_SCORE_BILINEAR) {
+    for (int64_t i = 0; i < problem->d; i++) s += at(&rows->q, batch, head, query, i) * projected(score->wq, i, &rows->k, batch, kv, key);
+  } else {
+    float q[REFERENCE_WIDTH], k[REFERENCE_WIDTH], given = 0;
+    struct pair pair;
+    make_pair(rows, batch, head, query, key, q, k, &pair);
+    score->scores(score->user, &pair.tile, &given);
+    s = given;
+  }
   return s * problem->scale;
 }
 
@@ -137,7 +192,11 @@ static heed_status read_inputs(heed_context *context, const heed_attention *a, c
   HD_TRY(hd_number(context, rows->q.type, "q"));
   HD_TRY(hd_number(context, rows->k.type, "k"));
   if (v) HD_TRY(hd_number(context, rows->v.type, "v"));
-  return hd_problem_make(context, a, &shapes, problem);
+  HD_TRY(hd_problem_make(context, a, &shapes, problem));
+  HD_TRY(hd_score_read(context, &problem->a, q, k, &rows->score));
+  HD_REQUIRE(rows->score.kind != HEED_SCORE_CALLBACK || HD_MAX(problem->d, problem->key_width) <= REFERENCE_WIDTH, context, HEED_E_SHAPE,
+             "the reference shows a callback widths up to %d", REFERENCE_WIDTH);
+  return HEED_OK;
 }
 
 heed_status heed_attention_reference(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
@@ -225,16 +284,61 @@ heed_status heed_attention_weights_reference(heed_context *context, const heed_a
 
 /* Gradients in double precision: dq [B,H,n,d], dk [B,Hkv,m,d], dv [B,Hkv,m,dv], dsink [H], row-major; the bias's through a grid laid over the whole problem. */
 struct gradients {
-  double *dq, *dk, *dv, *dsink;
+  double *dq, *dk, *dv, *dsink, *dwq, *dwk, *dwv;
   hd_grid dbias;
 };
+
+/* Gradients of q, k and the score's weights, given that of the score; dq and dk are the pair's rows. */
+static void add_pair(const struct rows *rows, int64_t batch, int64_t head, int64_t query, int64_t key, double ds, double *dq, double *dk,
+                     const struct gradients *g) {
+  const hd_problem *problem = rows->problem;
+  const heed_score *score = &rows->score;
+  const int64_t d = problem->d, width = problem->key_width, kv = head / problem->group;
+  if (score->kind == HEED_SCORE_DOT) {
+    for (int64_t c = 0; c < d; c++) {
+      dq[c] += ds * at(&rows->k, batch, kv, key, c);
+      dk[c] += ds * at(&rows->q, batch, head, query, c);
+    }
+  } else if (score->kind == HEED_SCORE_BILINEAR) {
+    for (int64_t i = 0; i < d; i++) {
+      double q = at(&rows->q, batch, head, query, i);
+      dq[i] += ds * projected(score->wq, i, &rows->k, batch, kv, key);
+      for (int64_t j = 0; j < width; j++) {
+        dk[j] += ds * q * weight(score->wq, i, j);
+        g->dwq[i * width + j] += ds * q * at(&rows->k, batch, kv, key, j);
+      }
+    }
+  } else if (score->kind == HEED_SCORE_ADDITIVE) {
+    for (int64_t c = 0; c < score->wv->dim[0]; c++) {
+      double t = tanh(projected(score->wq, c, &rows->q, batch, head, query) + projected(score->wk, c, &rows->k, batch, kv, key));
+      double inner = ds * hd_per_head(score->wv, c) * (1 - t * t);
+      g->dwv[c] += ds * t;
+      for (int64_t i = 0; i < d; i++) {
+        dq[i] += inner * weight(score->wq, c, i);
+        g->dwq[c * d + i] += inner * at(&rows->q, batch, head, query, i);
+      }
+      for (int64_t i = 0; i < width; i++) {
+        dk[i] += inner * weight(score->wk, c, i);
+        g->dwk[c * width + i] += inner * at(&rows->k, batch, kv, key, i);
+      }
+    }
+  } else {
+    float q[REFERENCE_WIDTH], k[REFERENCE_WIDTH], to_q[REFERENCE_WIDTH] = {0}, to_k[REFERENCE_WIDTH] = {0}, given = (float)ds;
+    float *const rows_q[] = {to_q}, *const rows_k[] = {to_k};
+    struct pair pair;
+    make_pair(rows, batch, head, query, key, q, k, &pair);
+    score->gradients(score->user, &pair.tile, &given, rows_q, rows_k);
+    for (int64_t i = 0; i < d; i++) dq[i] += to_q[i];
+    for (int64_t i = 0; i < width; i++) dk[i] += to_k[i];
+  }
+}
 
 /* Adds what one row of scores gives: dS_j = P_j (D_j dP_j − Σ P D dP), through the softcap and the scale. */
 static void add_row(const struct rows *rows, const hd_grid *dout, int64_t i, double *weights, const struct gradients *g) {
   const hd_problem *problem = rows->problem;
   int64_t query = i % problem->queries, head = i / problem->queries % problem->heads, batch = i / problem->queries / problem->heads;
   int64_t kv = head / problem->group;
-  double *dk = g->dk + (batch * problem->kv_heads + kv) * problem->keys * problem->d, delta = 0;
+  double *dk = g->dk + (batch * problem->kv_heads + kv) * problem->keys * problem->key_width, delta = 0;
   double *dv = g->dv + (batch * problem->kv_heads + kv) * problem->keys * problem->dv, *derivative = weights + problem->keys;
   double lse = row_weights(rows, batch, head, query, weights);
   for (int64_t key = 0; key < problem->keys; key++) {
@@ -258,10 +362,7 @@ static void add_row(const struct rows *rows, const hd_grid *dout, int64_t i, dou
       double t = tanh(product(rows, batch, head, query, key) / problem->a.softcap);
       ds *= 1 - t * t;
     }
-    for (int64_t c = 0; c < problem->d; c++) {
-      g->dq[i * problem->d + c] += ds * at(&rows->k, batch, kv, key, c);
-      dk[key * problem->d + c] += ds * at(&rows->q, batch, head, query, c);
-    }
+    add_pair(rows, batch, head, query, key, ds, g->dq + i * problem->d, dk + key * problem->key_width, g);
   }
 }
 
@@ -302,8 +403,13 @@ heed_status heed_attention_backward_reference(heed_context *context, const heed_
                              {to.dk, "dk", k, NULL},
                              {to.dv, "dv", v, NULL},
                              {to.dsink, "dsink", problem.a.sink, NULL},
+                             {to.dwq, "dwq", rows.score.wq, NULL},
+                             {to.dwk, "dwk", rows.score.wk, NULL},
+                             {to.dwv, "dwv", rows.score.wv, NULL},
                              {to.dbias, "dbias", problem.a.bias, NULL}};
-  enum { DQ, DK, DV, DSINK, DBIAS, TARGETS };
+  enum { DQ, DK, DV, DSINK, DWQ, DWK, DWV, DBIAS, TARGETS };
+  HD_REQUIRE(rows.score.kind != HEED_SCORE_CALLBACK || rows.score.gradients, context, HEED_E_UNSUPPORTED,
+             "the score is a callback without gradients");
   for (int i = 0; i < TARGETS; i++) HD_TRY(hd_gradient_check(context, targets[i].view, targets[i].name, targets[i].like));
 
   double *scratch = NULL;
@@ -316,7 +422,8 @@ heed_status heed_attention_backward_reference(heed_context *context, const heed_
     if (status == HEED_OK) memset(targets[i].sums, 0, (size_t)sizes[i] * sizeof(double));
   }
   if (status == HEED_OK) status = hd_allocate(context, "attention scores", 2 * problem.keys, sizeof *scratch, &scratch);
-  struct gradients g = {targets[DQ].sums, targets[DK].sums, targets[DV].sums, targets[DSINK].sums, {0}};
+  struct gradients g = {targets[DQ].sums,  targets[DK].sums,  targets[DV].sums,  targets[DSINK].sums,
+                        targets[DWQ].sums, targets[DWK].sums, targets[DWV].sums, {0}};
   if (status == HEED_OK && to.dbias) status = bias_sums(&problem, targets[DBIAS].sums, &g.dbias);
   if (status == HEED_OK) {
     for (int64_t i = 0; i < problem.batch * problem.heads * problem.queries; i++) add_row(&rows, &upstream, i, scratch, &g);

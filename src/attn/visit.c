@@ -24,10 +24,14 @@ bool hd_visit_cut(const hd_problem *problem, hd_visit *visit, float *memory, int
 bool hd_visit_scratch_cut(const hd_problem *problem, hd_visit_scratch *s, float *memory, int64_t *floats) {
   const int64_t lanes = problem->kernels->tile_lanes, widest = HD_MAX(HD_MAX(problem->d, problem->dv), HD_KEY_TILE);
   const hd_part parts[] = {
-      {&s->p, HD_KEY_TILE, lanes},         {&s->ds, HD_KEY_TILE, lanes},
-      {&s->terms, HD_KEY_TILE, lanes},     {&s->slope, HD_KEY_TILE, lanes},
-      {&s->rows, widest, lanes},           {&s->out, problem->dv, lanes},
-      {&s->keys, problem->d, HD_KEY_TILE}, {&s->values, problem->dv, HD_KEY_TILE},
+      {&s->p, HD_KEY_TILE, lanes},
+      {&s->ds, HD_KEY_TILE, lanes},
+      {&s->terms, HD_KEY_TILE, lanes},
+      {&s->slope, HD_KEY_TILE, lanes},
+      {&s->rows, widest, lanes},
+      {&s->out, problem->dv, lanes},
+      {&s->keys, problem->key_width, HD_KEY_TILE},
+      {&s->values, problem->dv, HD_KEY_TILE},
   };
   return hd_cut(memory, parts, (int)HD_COUNT(parts), floats);
 }
@@ -65,7 +69,7 @@ void hd_visit_begin(const hd_backward *from, const hd_visit_scratch *scratch, hd
     g->block.q = q;
     int shift = g->block.shift, used = HD_MIN(lanes->count - shift, g->block.lanes);
     hd_lane_rows(kernels, &from->q, lanes, 0, problem->d, scratch->rows, rows);
-    kernels->to_lanes(rows + shift, used, problem->d, (float)(problem->scale * HD_LOG2E), (float *)q, g->block.lanes);
+    kernels->to_lanes(rows + shift, used, problem->d, hd_query_factor(problem), (float *)q, g->block.lanes);
     hd_lane_rows(kernels, &from->dout, lanes, 0, problem->dv, scratch->rows, rows);
     kernels->to_lanes(rows + shift, used, problem->dv, 1.0f, (float *)g->dout, g->block.lanes);
     begin_rows(from, scratch, lanes, g);
@@ -76,6 +80,13 @@ void hd_visit_keys(const hd_backward *from, const hd_visit_scratch *scratch, int
   int64_t batch = kv / from->problem->kv_heads, head = kv % from->problem->kv_heads;
   tile->k = from->k->rows(from->k, batch, head, k0, tile->keys, scratch->keys, &tile->k_stride);
   tile->v = from->v->rows(from->v, batch, head, k0, tile->keys, scratch->values, &tile->v_stride);
+}
+
+hd_score_place hd_visit_place(const hd_backward *from, const hd_visit_scratch *scratch, const hd_visit *visit, const hd_attn_tile *tile,
+                              int64_t k0) {
+  hd_score_place place = {from->problem, &from->q, &visit->lanes, {0}, visit->blocks, tile, k0, scratch->rows, scratch->terms};
+  for (int i = 0; i < visit->blocks; i++) place.block[i] = &visit->gradient[i].block;
+  return place;
 }
 
 bool hd_visit_tile(const hd_backward *from, const hd_visit_scratch *scratch, hd_visit *visit, hd_attn_tile *tile, int64_t k0,
@@ -93,6 +104,11 @@ bool hd_visit_tile(const hd_backward *from, const hd_visit_scratch *scratch, hd_
   tile->stride = tile->bias_stride = visit->padded;
   tile->kept = hd_lanes_kept(problem, lanes, k0, k1, kept);
   tile->keep_factor = problem->keep_factor;
+  tile->scored = problem->scoring != NULL;
+  if (tile->scored) {
+    const hd_score_place place = hd_visit_place(from, scratch, visit, tile, k0);
+    problem->scoring->kind->scores(problem->scoring, &place);
+  }
   tile->bias = hd_terms_in_lanes(problem, lanes, k0, k1, scratch->rows, scratch->terms, visit->padded) ? scratch->terms : NULL;
   for (int i = 0; i < visit->blocks; i++) problem->kernels->attn_backward_lanes(&visit->gradient[i], tile, scratch->ds);
   tile->kept = NULL; // its bits live here

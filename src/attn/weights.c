@@ -81,12 +81,16 @@ static uint64_t score_rows(const struct job *job, const hd_lanes *lanes, float *
       hide((const uint64_t[HD_KEY_TILE]){0}, tile.keys, lanes->count, targets);
       continue;
     }
-    bool has_terms = asks_visibility(job) && hd_terms_in_lanes(problem, lanes, k0, k1, copies, terms, width);
-    if (asks_weights(job)) {
-      tile.visible = cover == HD_FULL ? NULL : visible;
-      tile.bias = has_terms ? terms : NULL;
-    }
+    if (asks_weights(job)) tile.visible = cover == HD_FULL ? NULL : visible;
     tile.k = job->k->rows(job->k, lanes->batch, lanes->head[0] / problem->group, k0, tile.keys, keys, &tile.k_stride);
+    if (problem->scoring) {
+      const hd_score_place place = {problem, &job->q, lanes, {&block}, 1, &tile, k0, copies, terms};
+      problem->scoring->kind->scores(problem->scoring, &place);
+      if (!asks_weights(job)) kernels->row_scale(scores, (k1 - k0) * width, (float)HD_LN2);
+      tile.scored = true;
+    }
+    bool has_terms = asks_visibility(job) && hd_terms_in_lanes(problem, lanes, k0, k1, copies, terms, width);
+    if (asks_weights(job)) tile.bias = has_terms ? terms : NULL;
     kernels->attn_scores(&block, &tile);
     if (has_terms && job->asked.tap == HEED_TAP_BIASED) kernels->row_add(scores, terms, (k1 - k0) * width);
     kernels->from_lanes(scores, width, lanes->count, k1 - k0, targets);
@@ -182,7 +186,7 @@ heed_status hd_rows_read(const hd_problem *problem, const heed_attention_rows *a
 static void choose_units(struct job *job) {
   const hd_problem *problem = job->problem;
   bool weights = asks_weights(job), capped = problem->softcap_log2 > 0 && job->asked.tap != HEED_TAP_SCORES;
-  job->factor = (float)(problem->scale * (weights ? HD_LOG2E : 1));
+  job->factor = problem->scoring ? 1 : (float)(problem->scale * (weights ? HD_LOG2E : 1));
   job->softcap = !capped ? 0 : weights ? problem->softcap_log2 : (float)problem->a.softcap;
 }
 
@@ -193,18 +197,19 @@ static bool scratch_size(const struct job *job, int64_t *floats) {
   // queries and copies of rows, scores, terms; keys that need a copy
   if (!hd_add(problem->d, HD_MAX(problem->d, HD_KEY_TILE), &rows) || !hd_add(rows, 2 * HD_KEY_TILE, &rows) || !hd_mul(rows, lanes, &rows))
     return false;
-  if (!hd_mul(problem->d, HD_KEY_TILE, floats) || !hd_add(*floats, rows, floats)) return false;
+  if (!hd_mul(problem->key_width, HD_KEY_TILE, floats) || !hd_add(*floats, rows, floats)) return false;
   if (!is_direct(job) && !hd_mul(lanes, problem->keys, &copies)) return false;
   return hd_add(*floats, copies, floats);
 }
 
-heed_status hd_attention_rows(heed_context *context, const heed_attention *a, const heed_view *q, const hd_source *k,
-                              const heed_attention_rows *asked, const heed_view *weights) {
+heed_status hd_attention_rows(heed_context *context, const heed_attention *a, const hd_scoring *scoring, const heed_view *q,
+                              const hd_source *k, const heed_attention_rows *asked, const heed_view *weights) {
   hd_problem problem;
   hd_shapes shapes;
   struct job job = {.problem = &problem, .k = k};
   HD_TRY(hd_attention_shapes(context, q, k, NULL, &job.q, &shapes));
   HD_TRY(hd_problem_make(context, a, &shapes, &problem));
+  if (scoring && scoring->kind->scores) problem.scoring = scoring;
   HD_TRY(hd_storable(context, &job.q, "q"));
   HD_TRY(hd_rows_read(&problem, asked, &job.asked));
   choose_units(&job);
@@ -230,7 +235,7 @@ heed_status heed_attention_weights(heed_context *context, const heed_attention *
   hd_source keys;
   HD_TRY(hd_description_read(context, a, &description));
   HD_TRY(hd_view_check(context, q, "q"));
-  HD_TRY(hd_source_of_view(context, k, "k", &keys));
+  HD_TRY(hd_view_check(context, k, "k"));
   HD_TRY(hd_view_check(context, weights, "weights"));
   HD_TRY(hd_description_check(context, &description));
   const hd_named_view inputs[] = {{q, "q"},
@@ -240,5 +245,10 @@ heed_status heed_attention_weights(heed_context *context, const heed_attention *
                                   {description.alibi, "alibi"},
                                   {description.sink, "sink"}};
   HD_TRY(hd_outputs_apart(context, &(hd_named_view){weights, "weights"}, inputs, HD_COUNT(inputs)));
-  return hd_attention_rows(context, &description, q, &keys, asked, weights);
+  hd_scoring scoring;
+  heed_status status = hd_scoring_begin(context, &description, q, k, NULL, &scoring);
+  if (status == HEED_OK) status = hd_source_of_view(context, &scoring.k, "k", &keys);
+  if (status == HEED_OK) status = hd_attention_rows(context, &description, &scoring, &scoring.q, &keys, asked, weights);
+  hd_scoring_free(context, &scoring);
+  return status;
 }

@@ -80,22 +80,35 @@ INLINE void score_gradients(const hd_attn_gradient *g, const hd_attn_tile *tile,
   }
 }
 
+/* Zeros in the block's part of a [64][stride] array wherever no run goes: before, between and after runs of keys, and beside them. Runs ascend. */
+static void clear_outside(const hd_attn_block *block, const hd_attn_tile *tile, const run *runs, int count, float *array) {
+  const run none = {tile->keys, tile->keys, 0, 0};
+  for (int key = 0, i = 0; key < tile->keys; key++) {
+    while (i < count && runs[i].to <= key) i++;
+    const run *r = i < count && runs[i].from <= key ? &runs[i] : &none;
+    float *row = array + block->shift + key * tile->stride;
+    int end = (r->first + r->vectors) * LANES;
+    memset(row, 0, (size_t)(r->first * LANES) * sizeof *row);
+    memset(row + end, 0, (size_t)(block->lanes - end) * sizeof *row);
+  }
+}
+
 void KERNEL(attn_backward_lanes)(const hd_attn_gradient *g, const hd_attn_tile *given, float *ds) {
   const hd_attn_block *block = &g->block;
   hd_attn_tile copy, *tile = &copy;
   copy = *given;
   if (tile->softcap == 0) tile->slope = NULL;
-  if (tile->visible) {
-    // What no run covers is hidden, and the sums over queries must find 0 there.
-    for (int key = 0; key < tile->keys; key++) {
-      memset(tile->scores + block->shift + key * tile->stride, 0, (size_t)block->lanes * sizeof(float));
-      memset(ds + block->shift + key * tile->stride, 0, (size_t)block->lanes * sizeof(float));
-    }
-    if (block_sees_all(block, tile)) tile->visible = NULL;
-  }
   run runs[HD_KEY_TILE / 16];
+  const bool partial = tile->visible;
+  if (partial && block_sees_all(block, tile)) tile->visible = NULL;
   int count = find_runs(block, tile, runs);
-  bool finite = !tile->visible || rows_are_finite(tile->k, tile->k_stride, tile->keys, block->d);
+  if (partial) {
+    // What no run covers is hidden, and the sums over queries must find 0 there.
+    clear_outside(block, tile, runs, count, tile->scores);
+    clear_outside(block, tile, runs, count, ds);
+  }
+  const bool wants_dq = g->dq && !tile->scored;
+  bool finite = !tile->visible || !wants_dq || rows_are_finite(tile->k, tile->k_stride, tile->keys, block->d);
   for (int i = 0; i < count; i++) {
     const run *r = &runs[i];
     score_run(block, tile, r, NULL);
@@ -107,7 +120,7 @@ void KERNEL(attn_backward_lanes)(const hd_attn_gradient *g, const hd_attn_tile *
   if (tile->kept) drop(block, tile, r, block_scores(block, tile))
     FOR_WIDTH(r->vectors, DERIVATIVES)
 #undef DERIVATIVES
-    if (g->dq) add_values(block, tile, r, tile->k, tile->k_stride, block->d, finite, ds + block->shift, g->dq);
+    if (wants_dq) add_values(block, tile, r, tile->k, tile->k_stride, block->d, finite, ds + block->shift, g->dq);
   }
 }
 

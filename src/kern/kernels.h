@@ -49,7 +49,7 @@ typedef struct hd_attn_tile {
   int64_t stride;       /* of the scratch that follows: the lanes of every block of the tile */
   float *scores;        /* scratch [64][stride]; a block works in columns from its shift on */
   float *slope;         /* backward: scratch for what softcap does to a gradient, or NULL */
-  bool scored;          /* scores holds the products already, in log2 units */
+  bool scored;          /* scores holds the products already, in log2 units; backward then leaves dq alone */
   const uint64_t *kept; /* as visible: what dropout keeps, or NULL where there is none */
   float keep_factor;    /* 1 / (1 − dropout) */
 } hd_attn_tile;
@@ -133,6 +133,10 @@ typedef struct hd_attn_gradient {
  *                  q [rows][d], o and total_o [rows][dv]
  *   attn_backward_lanes  P into tile->scores, dS into ds [64][stride], dS K onto dq, for one block
  *   attn_backward_keys   out[key][c] += Σ over the tile's queries, ascending, of p[key][query] queries[query][c]; columns a multiple of 16
+ *   additive_scores  out[key][lane] = Σ_c w[c] tanh(q[c][lane] + k[key][c]) into tile->scores, for one block; c ascending
+ *   additive_backward_lanes  dq[c][lane] += Σ over keys of ds[key][lane] w[c] (1 − t²) with t = tanh(q[c][lane] + k[key][c]); hidden pairs passed over
+ *   additive_backward_keys   dk[key][c] += Σ over the tile's queries, ascending, of ds[key][query] w[c] (1 − t²) and dw[key][c] += Σ ds[key][query] t; columns a multiple of
+ *                  16, as far as which rows of keys, queries and w may be read
  *   attn_kept      kept[key]: bit i where dropout keeps the pair of lane i; other bits are anything
  *   to_lanes       dst[c][r] = scale · rows[r][c] for r < count, 0 for count ≤ r < lanes
  *   from_lanes     rows[r][c] = src[c][r]
@@ -163,6 +167,11 @@ typedef struct hd_attn_gradient {
   X(void, attn_backward_lanes, (const hd_attn_gradient *g, const hd_attn_tile *tile, float *ds))                                           \
   X(void, attn_backward_keys,                                                                                                              \
     (const hd_attn_tile *tile, const float *p, int count, const float *const *queries, int64_t columns, float *out))                       \
+  X(void, additive_scores, (const hd_attn_block *block, const hd_attn_tile *tile, const float *w))                                         \
+  X(void, additive_backward_lanes, (const hd_attn_gradient *g, const hd_attn_tile *tile, const float *w, const float *ds))                 \
+  X(void, additive_backward_keys,                                                                                                          \
+    (const hd_attn_tile *tile, const float *ds, int count, const float *const *queries, const float *w, int64_t columns, float *dk,        \
+     float *dw))                                                                                                                           \
   X(void, attn_kept, (const hd_attn_dropout *dropout, uint64_t *kept))                                                                     \
   X(void, to_lanes, (const float *const *rows, int count, int64_t columns, float scale, float *dst, int lanes))                            \
   X(void, from_lanes, (const float *src, int lanes, int count, int64_t columns, float *const *rows))                                       \

@@ -13,6 +13,7 @@ HD_KERNEL_LIST(DECLARE)
 #include "body_attn_decode.h"
 #include "body_attn_backward.h"
 #include "body_dropout.h"
+#include "body_additive.h"
 #include "body_rows.h"
 #include "body_gemm.h"
 #include "body_quant.h"

@@ -80,7 +80,7 @@ static bool watches(const heed_watch *watch, int64_t layer) {
 static heed_status attend_quietly(heed_context *context, const hd_mixing *mixing) {
   heed_progress progress = context->progress;
   context->progress = NULL;
-  heed_status status = hd_attention_run(context, mixing->attention, &mixing->q, mixing->k, mixing->v, &mixing->out, NULL);
+  heed_status status = hd_attention_run(context, mixing->attention, NULL, &mixing->q, mixing->k, mixing->v, &mixing->out, NULL);
   context->progress = progress;
   return status;
 }

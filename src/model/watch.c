@@ -50,7 +50,7 @@ static heed_status compute_weights(recording *in) {
   heed_view view = heed_view_of(record->weights, HEED_F32, 3, (int64_t[]){heads, record->queries, record->keys});
   if (heads == 0) return HEED_OK;
   const heed_attention_rows asked = {.size = sizeof asked, .n_heads = heads, .heads = in->heads};
-  return hd_attention_rows(context, in->mixing->attention, &in->mixing->q, in->mixing->k, &asked, &view);
+  return hd_attention_rows(context, in->mixing->attention, NULL, &in->mixing->q, in->mixing->k, &asked, &view);
 }
 
 /* Queries as they are, keys and values out of the cache. */

@@ -115,7 +115,7 @@ PROPERTY(p32_pages_are_contiguous, 1100, SAMPLE_ANY) {
   float *out = floats(sample_out_count(s));
   heed_view view = s->vout;
   view.data = out;
-  ok(context, hd_attention_run(context, &s->a, &s->vq, &sources[0], &sources[1], &view, NULL));
+  ok(context, hd_attention_run(context, &s->a, NULL, &s->vq, &sources[0], &sources[1], &view, NULL));
   assert_same_bytes(out, s->out, sample_out_count(s) * 4, "pages", r->seed);
   for (int side = 0; side < 2; side++) {
     for (int64_t p = 0; p < s->batch * pages; p++) free((void *)table[side][p]);
