@@ -80,11 +80,13 @@ static void error_is_that_of_f32(void **state) {
 
 static void expect_reference(sample *s, random_source *r, double tolerance) {
   gradients g;
-  double *want[GRADIENTS];
+  double *want[GRADIENTS], *out = sample_reference(context, s, NULL);
   gradients_begin(context, s, r, &g);
   gradients_reference(context, s, &g, want);
+  for (int64_t i = 0; i < sample_out_count(s); i++) assert_close(s->out[i], out[i], tolerance, "out", r->seed);
   assert_gradients_close(&g, want, tolerance, r->seed);
   for (int i = 0; i < GRADIENTS; i++) free(want[i]);
+  free(out);
   gradients_free(&g);
 }
 

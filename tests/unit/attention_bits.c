@@ -1,5 +1,5 @@
 /* Same row, same bits (contract 17, 18): P4–P6, P16–P36 where "bitwise" is meant. Random shapes from a seed that a failure prints. */
-#include "attention_sample.h"
+#include "attention_layouts.h"
 #include "pthread_parallel.h"
 
 #include "../../src/attn/attention.h"
@@ -217,34 +217,41 @@ PROPERTY(p23_groups_are_repeated_heads, 191, SAMPLE_EVERYTHING) {
   free(out);
 }
 
-/* P25: [B,n,H,d], negative and padded strides, one key repeated by stride 0: the same bits as packed copies. */
+/* P25: every array with its axes in any order, gaps and negative strides: the bits of packed ones, and nothing written between the elements of the output. */
 PROPERTY(p25_any_strides, 191, SAMPLE_EVERYTHING) {
   sample_run(context, s);
-  float *out = floats(2 * sample_out_count(s) + 7), *k = floats(s->batch * s->kv_heads * s->m * s->d * 3 + 3),
-        *q = floats(s->batch * s->heads * s->n * s->d);
-  // q as [B,n,H,d]; k reversed along keys with gaps between elements; out interleaved.
-  heed_view vq = heed_view_swap(heed_view_of(q, HEED_F32, 4, (int64_t[]){s->batch, s->n, s->heads, s->d}), 1, 2), vk = s->vk, vo = s->vout;
-  for (int64_t b = 0; b < s->batch; b++)
-    for (int64_t h = 0; h < s->heads; h++)
-      for (int64_t i = 0; i < s->n; i++)
-        memcpy(q + ((b * s->n + i) * s->heads + h) * s->d, s->q + ((b * s->heads + h) * s->n + i) * s->d, (size_t)s->d * 4);
-  int64_t row = s->d * 3;
-  for (int64_t h = 0; h < s->batch * s->kv_heads; h++)
-    for (int64_t j = 0; j < s->m; j++)
-      for (int64_t c = 0; c < s->d; c++) k[(h * s->m + s->m - 1 - j) * row + c * 3] = s->k[(h * s->m + j) * s->d + c];
-  vk.data = k + (s->m - 1) * row;
-  vk.stride[3] = 3;
-  vk.stride[2] = -row;
-  vk.stride[1] = s->m * row;
-  vk.stride[0] = s->kv_heads * s->m * row;
-  vo.data = out + 5;
-  for (int i = 0; i < 4; i++) vo.stride[i] *= 2;
-  ok(context, heed_attention_forward(context, &s->a, &vq, &vk, &s->vv, &vo, NULL));
-  for (int64_t i = 0; i < sample_out_count(s); i++) assert_same_bytes(out + 5 + 2 * i, s->out + i, 4, "strides", r->seed);
-  for (int64_t i = 0; i < sample_out_count(s) && 6 + 2 * i < 2 * sample_out_count(s) + 5; i++) assert_true(out[6 + 2 * i] == 0); // the gaps
+  heed_view q = s->vq, k = s->vk, v = s->vv, out = s->vout, lse = s->vlse, attend = s->vattend, bias = s->vbias;
+  heed_view *const inputs[] = {&q, &k, &v, &attend, &bias};
+  layout in[5] = {{0}}, to = layout_make(&out, r), sums = layout_make(&lse, r);
+  heed_attention a = s->a;
+  if (a.attend) a.attend = &attend;
+  if (a.bias) a.bias = &bias;
+  for (int i = 0; i < 5; i++)
+    if (inputs[i]->data) in[i] = layout_make(inputs[i], r);
+  memset(to.memory, LAYOUT_GAP, to.bytes);
+  memset(sums.memory, LAYOUT_GAP, sums.bytes);
+  heed_attention_extras extras = {.size = sizeof extras, .lse = &lse};
+  ok(context, heed_attention_forward(context, &a, &q, &k, &v, &out, &extras));
+  layout_expect(&to, &out, s->out, "out", r->seed);
+  layout_expect(&sums, &lse, s->lse, "lse", r->seed);
+  for (int i = 0; i < 5; i++) free(in[i].memory);
+}
+
+/* P4, P5: queries, batch entries and heads in another order give their rows in that order. */
+PROPERTY(p4_p5_permuting_queries_batch_and_heads, 191, SAMPLE_ATTEND | SAMPLE_BIAS | SAMPLE_SOFTCAP) {
+  sample_run(context, s);
+  const heed_view attend = s->vattend, bias = s->vbias;
+  float *out = copy_of(s->out, sample_out_count(s));
+  for (int axis = 0; axis < 3; axis++) {
+    s->vattend = view_reversed(attend, axis);
+    s->vbias = view_reversed(bias, axis);
+    heed_view q = view_reversed(s->vq, axis), o = view_reversed(s->vout, axis), k = s->vk, v = s->vv;
+    if (axis < 2) k = view_reversed(k, axis), v = view_reversed(v, axis);
+    memset(s->out, 0x7f, (size_t)sample_out_count(s) * 4);
+    ok(context, heed_attention_forward(context, &s->a, &q, &k, &v, &o, NULL));
+    assert_same_bytes(s->out, out, sample_out_count(s) * 4, "another order", r->seed);
+  }
   free(out);
-  free(k);
-  free(q);
 }
 
 PROPERTY(p26_out_may_be_q, 191, SAMPLE_ANY) {
@@ -329,6 +336,7 @@ int main(void) {
       cmocka_unit_test(p36_a_hundred_times),
       cmocka_unit_test(p23_groups_are_repeated_heads),
       cmocka_unit_test(p25_any_strides),
+      cmocka_unit_test(p4_p5_permuting_queries_batch_and_heads),
       cmocka_unit_test(p26_out_may_be_q),
       cmocka_unit_test(p27_p28_patterns_are_masks),
       cmocka_unit_test(p29_wide_windows_are_full),

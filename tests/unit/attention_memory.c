@@ -69,7 +69,7 @@ static void p44_forward_takes_tiles(void **state) {
     for (int k = 0; k < 3; k++) {
       int64_t tiles, small = peak(forward_peak, threads, 2, 2, 512, 512, kinds[k], &tiles), more;
       assert_true(small <= tiles);
-      more = peak(forward_peak, threads, 4, 2, 1500, 1700, kinds[k], &tiles);
+      more = peak(forward_peak, threads, 4, 2, 700, 1100, kinds[k], &tiles);
       assert_int_equal(small, more);
     }
 }
@@ -89,7 +89,7 @@ static void p44_weights_take_tiles(void **state) {
   (void)state;
   int64_t tiles, small = peak(weights_peak, 2, 1, 1, 512, 512, SAMPLE_CAUSAL, &tiles);
   assert_true(small <= tiles);
-  assert_int_equal(small, peak(weights_peak, 2, 2, 1, 1500, 1100, SAMPLE_CAUSAL, &tiles));
+  assert_int_equal(small, peak(weights_peak, 2, 2, 1, 700, 1100, SAMPLE_CAUSAL, &tiles));
 }
 
 /* Backward keeps queries, upstream gradients and dq of each key/value head under way, one head more than there are threads: O(n · d), and nothing of it grows with m. */
@@ -99,7 +99,7 @@ static void p44_backward_takes_heads_under_way(void **state) {
   enum { NUMBERS = 3 * 8 + 16 + 16 + 64 };
   for (int threads = 1; threads <= 4; threads *= 2)
     for (int group = 1; group <= 2; group++) {
-      const int64_t n = 1500, kv_heads = 8;
+      const int64_t n = 700, kv_heads = 8;
       int64_t tiles, bytes = peak(backward_peak, threads, kv_heads * group, kv_heads, n, 300, SAMPLE_CAUSAL, &tiles);
       assert_true(bytes <= tiles + (threads + 1) * group * (n + 64) * NUMBERS * (int64_t)sizeof(float));
       assert_int_equal(bytes, peak(backward_peak, threads, kv_heads * group, kv_heads, n, 1100, SAMPLE_CAUSAL, &tiles));
