@@ -25,6 +25,9 @@ static inline heed_level test_level(void) {
   return level;
 }
 
+/* Whether the level gives the bits of all others also where q, k and v are bf16. */
+static inline bool exact_in_bf16(heed_level level) { return level != HEED_LEVEL_AVX512BF16; }
+
 /* options may be NULL. */
 static inline heed_context *test_context(const heed_options *options) {
   heed_options chosen = {.size = sizeof chosen};

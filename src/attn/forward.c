@@ -21,6 +21,7 @@ struct job {
   hd_grid q, out, lse; /* lse.data NULL: not asked */
   const hd_source *k, *v;
   hd_tiling tiling;
+  bool bf16; /* the kernel takes keys and values as they lie */
   int64_t first_item;
   struct worker *workers;
 };
@@ -67,7 +68,10 @@ static void prepare_blocks(const struct job *job, const struct worker *worker, c
     block->total_o = worker->total + shift * problem->dv;
     block->total_m = worker->total_m + shift;
     block->total_l = worker->total_l + shift;
-    kernels->to_lanes(rows + shift, used, problem->d, hd_query_factor(problem), queries, width);
+    block->q_pairs = (const uint32_t *)queries;
+    block->q_scale = hd_query_factor(problem);
+    kernels->to_lanes(rows + shift, used, problem->d, job->bf16 ? 1.0f : block->q_scale, queries, width);
+    if (job->bf16) hd_pair_columns(queries, problem->d, width);
     for (int lane = 0; lane < width; lane++) {
       block->m[lane] = block->total_m[lane] = -INFINITY;
       block->l[lane] = block->total_l[lane] = 0;
@@ -137,8 +141,14 @@ static void attend_lanes(const struct job *job, const struct worker *worker, con
         .kept = hd_lanes_kept(problem, lanes, k0, k1, kept),
         .keep_factor = problem->keep_factor,
     };
-    tile.k = job->k->rows(job->k, lanes->batch, kv_head, k0, tile.keys, worker->keys, &tile.k_stride);
-    tile.v = job->v->rows(job->v, lanes->batch, kv_head, k0, tile.keys, worker->values, &tile.v_stride);
+    if (job->bf16) {
+      tile.k_bf16 = hd_source_bf16(job->k, lanes->batch, kv_head, k0, &tile.k_stride);
+      tile.v_bf16 = hd_source_bf16(job->v, lanes->batch, kv_head, k0, &tile.v_stride);
+      tile.v_pairs = (uint32_t *)worker->values;
+    } else {
+      tile.k = job->k->rows(job->k, lanes->batch, kv_head, k0, tile.keys, worker->keys, &tile.k_stride);
+      tile.v = job->v->rows(job->v, lanes->batch, kv_head, k0, tile.keys, worker->values, &tile.v_stride);
+    }
     if (problem->scoring) {
       hd_score_place place = {problem, &job->q, lanes, {0}, count, &tile, k0, worker->rows, worker->terms};
       for (int i = 0; i < count; i++) place.block[i] = &blocks[i];
@@ -188,10 +198,19 @@ static heed_status run_items(struct job *job) {
   return HEED_OK;
 }
 
+/* Whether q, k and v are all bf16 with rows of whole pairs, on a level that multiplies them so. */
+static bool stays_bf16(const struct job *job) {
+  const hd_problem *problem = job->problem;
+  int64_t stride;
+  return problem->kernels->takes_bf16 && !problem->scoring && problem->d % 2 == 0 && job->q.type == HEED_BF16 &&
+         hd_source_bf16(job->k, 0, 0, 0, &stride) && hd_source_bf16(job->v, 0, 0, 0, &stride);
+}
+
 static heed_status run_job(struct job *job) {
   const hd_problem *problem = job->problem;
   heed_context *context = problem->context;
   job->tiling = hd_tiling_of(problem);
+  job->bf16 = stays_bf16(job);
 
   int64_t floats, all, workers = hd_workers(context, item_count(job));
   HD_REQUIRE(lay_out(problem, &(struct worker){0}, NULL, &floats) && hd_mul(floats, workers, &all), context, HEED_E_OVERFLOW,

@@ -50,6 +50,13 @@ static const float *view_rows(const hd_source *source, int64_t batch, int64_t he
   return copy_rows(source, row, grid->type, grid->row_stride, grid->column_stride, keys, scratch, stride);
 }
 
+const uint16_t *hd_source_bf16(const hd_source *source, int64_t batch, int64_t head, int64_t key, int64_t *stride) {
+  const hd_grid *grid = &source->grid;
+  if (source->rows != view_rows || grid->type != HEED_BF16 || (grid->column_stride != 1 && grid->columns > 1)) return NULL;
+  *stride = grid->row_stride;
+  return (const uint16_t *)hd_grid_row(grid, batch, head, key);
+}
+
 static const float *page_rows(const hd_source *source, int64_t batch, int64_t head, int64_t key, int keys, float *scratch,
                               int64_t *stride) {
   const char *page = source->page[batch * source->pages + key / source->page_keys];

@@ -23,6 +23,9 @@ struct hd_source {
 /* Any view that hd_grid_make accepts, of type f32, f16 or bf16. */
 heed_status hd_source_of_view(heed_context *context, const heed_view *view, const char *name, hd_source *out);
 
+/* Rows of bf16 from `key` on as they lie, or NULL where they are anything else. */
+const uint16_t *hd_source_bf16(const hd_source *source, int64_t batch, int64_t head, int64_t key, int64_t *stride);
+
 /* A cache of pages, described by the fields above; page_keys is a multiple of 64. The caller fills batch, heads, keys, columns and the page fields; rows and kernels are set here. */
 heed_status hd_source_of_pages(heed_context *context, hd_source *source);
 

@@ -25,6 +25,7 @@ hd_cpu hd_cpu_read(void) {
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return cpu;
   cpu.avx2 = b & bit_AVX2;
   cpu.avx512 = cpu.avx2 && (saved & 0xe6) == 0xe6 && (b & bit_AVX512F) && (b & bit_AVX512BW) && (b & bit_AVX512VL) && (b & bit_AVX512DQ);
+  cpu.avx512bf16 = cpu.avx512 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & bit_AVX512BF16);
   return cpu;
 }
 #elif defined(__aarch64__)

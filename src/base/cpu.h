@@ -4,9 +4,9 @@
 
 #include "base.h"
 
-/* avx2: AVX2, FMA and F16C. avx512: F, BW, VL, DQ. Both only if XGETBV says that the system saves the registers. neon: every AArch64 has it. */
+/* avx2: AVX2, FMA and F16C. avx512: F, BW, VL, DQ. avx512bf16: these and BF16. All only if XGETBV says that the system saves the registers. neon: every AArch64 has it. */
 typedef struct hd_cpu {
-  bool avx2, avx512, neon;
+  bool avx2, avx512, avx512bf16, neon;
   char model[64]; /* "Intel(R) Xeon(R) Processor", or "unknown" */
 } hd_cpu;
 

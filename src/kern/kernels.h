@@ -29,6 +29,8 @@ typedef struct hd_attn_block {
   uint64_t used;                      /* bit i: lane i holds a query */
   int shift;                          /* lane 0 is bit `shift` of the tile's visible words and column `shift` of its bias */
   const float *q;                     /* [d][lanes], scaled by scale · log2 e; unused lanes 0 */
+  const uint32_t *q_pairs;            /* in place of q for a tile of bf16 rows: [d / 2][lanes] two columns a word, not scaled */
+  float q_scale;                      /* then, scale · log2 e */
   float *o, *m, *l;                   /* the chunk under way: [dv][lanes], [lanes], [lanes] */
   float *total_o, *total_m, *total_l; /* the chunks before it */
   uint64_t seen;                      /* bit i: lane i has seen a key */
@@ -40,7 +42,9 @@ static inline float hd_attn_lse(float m, float l) { return (float)(((double)m + 
 /* At most 64 keys and values, rows contiguous, and what the block's queries may see of them. */
 typedef struct hd_attn_tile {
   const float *k, *v;
-  int64_t k_stride, v_stride; /* floats from key to key */
+  const uint16_t *k_bf16, *v_bf16; /* instead of them, on a level that takes bf16: the rows as they lie */
+  uint32_t *v_pairs;               /* then, scratch [32][dv] */
+  int64_t k_stride, v_stride;      /* elements from key to key */
   int keys;
   const uint64_t *visible; /* [keys] one bit a query of the tile, or NULL: every query sees every key */
   const float *bias;       /* [keys][bias_stride] in natural units, or NULL */
@@ -197,10 +201,14 @@ typedef struct hd_kernels {
   HD_KERNEL_LIST(HD_KERNEL_MEMBER)
 #undef HD_KERNEL_MEMBER
   int vector;        /* lanes of one vector */
+  bool takes_bf16;   /* attn_tile takes rows of bf16 as they lie */
   int block_lanes;   /* query lanes of a full block */
   int tile_lanes;    /* query lanes that share a tile of keys: whole blocks, at most HD_MAX_LANES */
   double peak_flops; /* floating-point operations of one round of `peak` */
 } hd_kernels;
+
+/* Rows [d][lanes] of numbers that are exact in bf16, d even, as q_pairs in the same place. */
+void hd_pair_columns(float *rows, int64_t d, int64_t lanes);
 
 /* The context's table; static. */
 const hd_kernels *hd_kernels_of(const heed_context *context);

@@ -299,7 +299,7 @@ PROPERTY(p29_wide_windows_are_full, 191, 0) {
 
 /* Storage in half precision equals the same numbers widened beforehand. */
 PROPERTY(half_storage_equals_widened, 191, SAMPLE_ANY) {
-  heed_type type = below(r, 2) ? HEED_F16 : HEED_BF16;
+  heed_type type = below(r, 2) || !exact_in_bf16(heed_context_level(context)) ? HEED_F16 : HEED_BF16;
   float *arrays[] = {s->q, s->k, s->v};
   heed_view *views[] = {&s->vq, &s->vk, &s->vv};
   uint16_t *halves[3];

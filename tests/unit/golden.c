@@ -93,7 +93,9 @@ static void at_every_level(bool (*body)(heed_context *context, heed_level level)
 
 static bool attention_at(heed_context *context, heed_level level) {
   bool same = true;
-  for (int i = 0; i < HD_COUNT(cases); i++) same = agrees(level, cases[i].name, attention_hash(context, &cases[i]), cases[i].hash) && same;
+  for (int i = 0; i < HD_COUNT(cases); i++)
+    if (cases[i].type != HEED_BF16 || exact_in_bf16(level))
+      same = agrees(level, cases[i].name, attention_hash(context, &cases[i]), cases[i].hash) && same;
   return same;
 }
 
