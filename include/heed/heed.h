@@ -305,6 +305,30 @@ HEED_API heed_status heed_attention_weights(heed_context *context, const heed_at
 HEED_API heed_status heed_attention_weights_reference(heed_context *context, const heed_attention *a, const heed_view *q,
                                                       const heed_view *k, const heed_attention_rows *asked, const heed_view *weights);
 
+/* Rotary positions: row at position p has pair i of its first r numbers turned by the angle p · theta^(−2i/r) / factors[i], so that q·k depends on positions only through their
+ * difference. Zero: pairs (i, i + r/2), all of the row, theta 10000, row i at position i. (Su et al., "RoFormer", 2021.) */
+typedef struct heed_rope {
+  size_t size;                /* sizeof (heed_rope) */
+  bool interleaved;           /* pairs (2i, 2i + 1), as in the paper and GGUF's llama; otherwise (i, i + r/2), as in Hugging Face models */
+  bool inverse;               /* turn back: undoes the rotation, and is its backward pass (dx from dout) */
+  int64_t rotary_dim;         /* r: leading numbers of a row that turn, even, the others stay; 0: all */
+  int64_t offset;             /* added to every position: row i stands at i + offset, or at positions + offset */
+  const heed_view *positions; /* i32 or i64 [n] or [B,n], any dimension 1; NULL: the row's own number */
+  double theta;               /* 0: 10000 */
+  const heed_view *factors;   /* [r/2] f32, f64, f16 or bf16, above 0: what each frequency is divided by (scaled contexts); NULL: 1 */
+  const heed_view *
+      cosine; /* tables instead of theta and factors, types as factors: [P,r/2] by position, which must lie in [0, P), or [B,n,r/2] (B may be 1) by row, without */
+  const heed_view *sine; /* positions and offset. Both or neither; a scale of attention may be multiplied into them. */
+} heed_rope;
+
+/* out = x turned. x and out [B,H,n,d], ranks as for attention, any strides, f32, f16 or bf16 each; out may be x's own memory (same type and strides). The turn is
+ * computed in f32, angles in double. Rows of contiguous f32 with f32 tables need no memory; otherwise a row a thread. rope may be NULL.
+ * HEED_E_ARGUMENT, HEED_E_SHAPE, HEED_E_TYPE, HEED_E_LAYOUT, HEED_E_OVERLAP, HEED_E_OVERFLOW, HEED_E_MEMORY: out is untouched. */
+HEED_API heed_status heed_rope_apply(heed_context *context, const heed_rope *rope, const heed_view *x, const heed_view *out);
+
+/* The same by its definition in double precision: the oracle. x and out may be f64. */
+HEED_API heed_status heed_rope_reference(heed_context *context, const heed_rope *rope, const heed_view *x, const heed_view *out);
+
 /* What forward would do, in counts that do not depend on the machine's speed. q, k, v as for forward; their numbers are not read. Errors as heed_attention_forward. */
 typedef struct heed_plan {
   size_t size;           /* sizeof (heed_plan) */

@@ -252,9 +252,8 @@ heed_status hd_attention_run(heed_context *context, const heed_attention *a, con
 /* An output may share memory with nothing, except that out may be q itself: a tile reads its queries before it writes their rows. */
 static heed_status check_overlap(heed_context *context, const heed_view *q, const heed_view *k, const heed_view *v, const heed_view *out,
                                  const heed_view *lse, const heed_attention *a) {
-  bool in_place = out->data == q->data && out->type == q->type && out->ndim == q->ndim;
-  for (int i = 0; in_place && i < q->ndim; i++) in_place = out->dim[i] == q->dim[i] && (out->stride[i] == q->stride[i] || q->dim[i] <= 1);
-  HD_REQUIRE(in_place || !hd_views_overlap(out, q), context, HEED_E_OVERLAP, "out overlaps q (allowed: exactly the same memory)");
+  HD_REQUIRE(hd_views_same(out, q) || !hd_views_overlap(out, q), context, HEED_E_OVERLAP,
+             "out overlaps q (allowed: exactly the same memory)");
   const hd_named_view others[] = {{k, "k"},          {v, "v"}, {a->attend, "attend"}, {a->bias, "bias"}, {a->alibi, "alibi"},
                                   {a->sink, "sink"}, {q, "q"}, {out, "out"}};
   HD_TRY(hd_outputs_apart(context, &(hd_named_view){out, "out"}, others, HD_COUNT(others) - 2));

@@ -134,6 +134,8 @@ heed_status hd_number(heed_context *context, heed_type type, const char *name);
 void hd_view_span(const heed_view *view, uintptr_t *begin, uintptr_t *end);
 /* Whether checked views may share memory. Views that touch different columns of the same rows (packed queries, keys and values) do not; what interleaves in any other way counts as sharing. */
 bool hd_views_overlap(const heed_view *a, const heed_view *b);
+/* Whether every element of one is the same element of the other. */
+bool hd_views_same(const heed_view *a, const heed_view *b);
 /* Whether two elements of a checked view may share memory, so that it is no place to write to. Nested axes (slices, transposes, packed heads) never do; axes that interleave in
  * any other way count as sharing. */
 bool hd_view_overlaps_itself(const heed_view *view);

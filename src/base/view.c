@@ -154,6 +154,13 @@ bool hd_views_overlap(const heed_view *a, const heed_view *b) {
   return a_begin < b_end && b_begin < a_end && !interleave(a, b);
 }
 
+bool hd_views_same(const heed_view *a, const heed_view *b) {
+  if (a->data != b->data || a->type != b->type || a->ndim != b->ndim) return false;
+  for (int i = 0; i < a->ndim; i++)
+    if (a->dim[i] != b->dim[i] || (a->stride[i] != b->stride[i] && a->dim[i] > 1)) return false;
+  return true;
+}
+
 /* Axes in the order of their strides: each step must clear all that the axes below it span. */
 bool hd_view_overlaps_itself(const heed_view *view) {
   uint64_t stride[HEED_MAX_DIM], steps[HEED_MAX_DIM], span = 1;

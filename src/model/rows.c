@@ -3,8 +3,6 @@
 
 #include "../kern/kernels.h"
 
-#include <math.h>
-
 /* Rows one piece of parallel work takes: some microseconds of it, so that sharing out costs little. One row (decoding) stays on the caller's thread. */
 enum { BLOCK = 8 };
 
@@ -12,10 +10,9 @@ typedef struct work {
   const hd_kernels *kernels;
   const hd_transformer_spec *spec;
   const hd_norm *norm;
-  const heed_model *model;
   const float *x;
-  float *y, *cosine, *sine;
-  int64_t rows, first, n, stride, heads;
+  float *y;
+  int64_t rows, n, stride;
   void (*row)(const struct work *work, int64_t r);
 } work;
 
@@ -55,41 +52,4 @@ static void activate_row(const work *w, int64_t r) {
 
 void hd_rows_activate(heed_context *context, const hd_transformer_spec *spec, float *of, int64_t rows, int64_t stride) {
   run(context, &(work){.row = activate_row, .spec = spec, .y = of, .rows = rows, .n = spec->feed_forward, .stride = stride});
-}
-
-static void angles_row(const work *w, int64_t r) {
-  for (int64_t i = 0; i < w->n; i++) {
-    double angle = (double)(w->first + r) * w->model->frequency[i];
-    w->cosine[r * w->n + i] = (float)cos(angle);
-    w->sine[r * w->n + i] = (float)sin(angle);
-  }
-}
-
-void hd_rows_angles(heed_context *context, const heed_model *model, int64_t first, int64_t rows, float *cosine, float *sine) {
-  run(context, &(work){.row = angles_row,
-                       .model = model,
-                       .cosine = cosine,
-                       .sine = sine,
-                       .rows = rows,
-                       .first = first,
-                       .n = model->spec.rotary_dim / 2});
-}
-
-static void turn_row(const work *w, int64_t r) {
-  bool interleaved = w->spec->positions == HD_POSITIONS_ROTARY_INTERLEAVED;
-  for (int64_t head = 0; head < w->heads; head++)
-    w->kernels->rotate(w->y + r * w->stride + head * w->spec->head_dim, w->cosine + r * w->n, w->sine + r * w->n, w->n, interleaved);
-}
-
-void hd_rows_turn(heed_context *context, const hd_transformer_spec *spec, float *of, int64_t rows, int64_t stride, int64_t heads,
-                  float *cosine, float *sine) {
-  run(context, &(work){.row = turn_row,
-                       .spec = spec,
-                       .y = of,
-                       .cosine = cosine,
-                       .sine = sine,
-                       .rows = rows,
-                       .n = spec->rotary_dim / 2,
-                       .stride = stride,
-                       .heads = heads});
 }

@@ -14,11 +14,4 @@ void hd_rows_add(heed_context *context, float *x, const float *y, int64_t rows, 
 /* Gated: rows [gate | up] become act(gate) · up in their first half; plain: act in place. stride: floats from row to row. */
 void hd_rows_activate(heed_context *context, const hd_transformer_spec *spec, float *of, int64_t rows, int64_t stride);
 
-/* cos and sin of the turns of positions [first, first + rows): [rows, rotary_dim/2] each. In double, because angles grow with the position and their rest is what counts. */
-void hd_rows_angles(heed_context *context, const heed_model *model, int64_t first, int64_t rows, float *cosine, float *sine);
-
-/* Turns `heads` heads of each row in place. */
-void hd_rows_turn(heed_context *context, const hd_transformer_spec *spec, float *of, int64_t rows, int64_t stride, int64_t heads,
-                  float *cosine, float *sine);
-
 #endif

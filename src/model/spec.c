@@ -1,7 +1,7 @@
 /* spec.c: the arithmetic of a spec: what its fields imply, whether they fit together, rotary frequencies. */
 #include "spec.h"
 
-#include <math.h>
+#include "../attn/rope.h"
 
 int64_t hd_spec_window(const hd_transformer_spec *spec, int64_t layer) {
   bool full = spec->full_every > 0 && (layer + 1) % spec->full_every == 0;
@@ -11,7 +11,7 @@ int64_t hd_spec_window(const hd_transformer_spec *spec, int64_t layer) {
 /* f = theta^(−2i/r), then scaled. Llama 3 keeps frequencies that turn more than `high` times within the original context, divides those that turn less than `low`
  * times, and mixes both linearly between. */
 double hd_spec_frequency(const hd_transformer_spec *spec, int64_t i) {
-  double f = pow(spec->rotary_theta, -2.0 * (double)i / (double)spec->rotary_dim);
+  double f = hd_rope_frequency(spec->rotary_theta, spec->rotary_dim, i);
   if (spec->rotary_scaling == HD_SCALING_LINEAR) return f / spec->scaling_factor;
   if (spec->rotary_scaling == HD_SCALING_LLAMA3) {
     double turns = (double)spec->scaling_context * f / (2 * 3.14159265358979323846);

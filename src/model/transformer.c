@@ -2,6 +2,7 @@
  *
  * A pass takes rows of one sequence at positions [first, first + rows) through all layers. Products, attention and row operations each give a row the same bits
  * whatever other rows are in the call; so a prompt may be cut into passes anywhere, which the session does. */
+#include "../attn/rope.h"
 #include "rows.h"
 #include "session.h"
 
@@ -41,13 +42,26 @@ static void sublayer_add(const hd_pass *pass, const hd_norm *norm) {
 
 /* ---- attention ------------------------------------------------------------------------------------------------------------ */
 
-/* Queries and keys turned to their positions, keys and values into the cache. */
-static void place(const hd_pass *pass, int64_t layer, int64_t qkv_stride) {
+/* Queries and keys turn to their positions, by the tables of this pass. Keys lie behind queries: one sweep turns both. */
+static heed_status turn(const hd_pass *pass, int64_t qkv_stride) {
+  const hd_transformer_spec *spec = &pass->model->spec;
+  hd_scratch *s = pass->scratch;
+  const heed_view rows = {s->qkv, HEED_F32, 3, {spec->heads + spec->kv_heads, pass->rows, spec->head_dim}, {spec->head_dim, qkv_stride, 1}};
+  const heed_view cosine = heed_view_of(s->cosine, HEED_F32, 2, (int64_t[]){pass->rows, spec->rotary_dim / 2});
+  const heed_view sine = heed_view_of(s->sine, HEED_F32, 2, (int64_t[]){pass->rows, spec->rotary_dim / 2});
+  const heed_rope rope = {.size = sizeof rope,
+                          .interleaved = spec->positions == HD_POSITIONS_ROTARY_INTERLEAVED,
+                          .rotary_dim = spec->rotary_dim,
+                          .cosine = &cosine,
+                          .sine = &sine};
+  return heed_rope_apply(pass->context, &rope, &rows, &rows);
+}
+
+/* Keys and values into the cache. */
+static void store(const hd_pass *pass, int64_t layer, int64_t qkv_stride) {
   const hd_transformer_spec *spec = &pass->model->spec;
   hd_scratch *s = pass->scratch;
   int64_t q = spec->heads * spec->head_dim, kv = spec->kv_heads * spec->head_dim;
-  if (spec->positions != HD_POSITIONS_LEARNED) // keys lie behind queries: one sweep turns both
-    hd_rows_turn(pass->context, spec, s->qkv, pass->rows, qkv_stride, spec->heads + spec->kv_heads, s->cosine, s->sine);
   for (int64_t r = 0; r < pass->rows; r++) {
     const float *row = s->qkv + r * qkv_stride;
     hd_cache_store(pass->cache, layer, pass->first + r, row + q, row + q + kv);
@@ -93,7 +107,8 @@ static heed_status attend(const hd_pass *pass, int64_t i) {
 
   const float *in = sublayer_input(pass, &layer->attention_norm);
   HD_TRY(hd_stack_product(pass->context, &layer->qkv, in, pass->rows, spec->width, s->qkv, qkv_stride));
-  place(pass, i, qkv_stride);
+  if (spec->positions != HD_POSITIONS_LEARNED) HD_TRY(turn(pass, qkv_stride));
+  store(pass, i, qkv_stride);
 
   hd_source k, v;
   heed_attention a = attention_of(pass, i);
@@ -148,7 +163,8 @@ heed_status hd_transformer_run(const hd_pass *pass) {
   const hd_transformer_spec *spec = &model->spec;
   embed(pass);
   if (spec->positions != HD_POSITIONS_LEARNED)
-    hd_rows_angles(pass->context, model, pass->first, pass->rows, pass->scratch->cosine, pass->scratch->sine);
+    hd_rope_table(pass->context, model->frequency, spec->rotary_dim / 2, pass->first, pass->rows, pass->scratch->cosine,
+                  pass->scratch->sine);
   for (int64_t i = 0; i < spec->layers; i++) {
     if (pass->progress_total)
       HD_TRY(hd_progress(pass->context, "prefill", pass->progress_done + pass->rows * i / spec->layers, pass->progress_total));
