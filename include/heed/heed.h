@@ -357,7 +357,7 @@ typedef struct heed_gemm_form {
  * broadcast from the right to those of c: they are c's, 1 or absent. form may be NULL (plain). k = 0 gives 0 (what c holds if accumulate), and the bias.
  * Each element is one chain of fused multiply-adds in f32 over ascending k, rounded to c's type at the end, so its bits depend on nothing but its row of a and
  * its column of b: not on the number of rows, batch, strides, the forms, threads or level. A layer's y = x · Wᵀ is transpose_b, its dx = dy · W plain, its dW = dyᵀ · x transpose_a.
- * Where c is f32 with contiguous rows and a is f32 no memory is needed, otherwise a block a thread.
+ * Extra memory: about a megabyte a thread at most, two where c is not f32 with contiguous rows.
  * HEED_E_ARGUMENT, HEED_E_SHAPE, HEED_E_TYPE, HEED_E_LAYOUT (also elements of c that share memory), HEED_E_OVERLAP (c with a, b or bias), HEED_E_OVERFLOW, HEED_E_MEMORY: c is
  * untouched. */
 HEED_API heed_status heed_gemm(heed_context *context, const heed_gemm_form *form, const heed_view *a, const heed_view *b,

@@ -3,6 +3,9 @@
  * Outputs are in lanes and each output is one chain of multiply-adds over ascending inputs, so the shape of the register tile (GEMM_ROWS × GEMM_VECTORS) and the cutting of
  * the inputs into blocks, between which chains rest in y, change no bit. Weights are loaded, activations are broadcast from where they lie: neither is copied here. */
 
+/* Makes the compiler take a value for a new one. */
+#define FORGET(value) __asm__("" : "+r"(value))
+
 INLINE float number_at(const void *data, int64_t i, const heed_type type) {
   if (type == HEED_F32) return ((const float *)data)[i];
   return type == HEED_F16 ? hd_f16_to_f32(((const uint16_t *)data)[i]) : hd_bf16_to_f32(((const uint16_t *)data)[i]);
@@ -31,12 +34,19 @@ INLINE void gather_rows(const hd_rectangle *from, int64_t rows, int64_t columns,
 INLINE void gather_square(const hd_rectangle *from, int64_t r, int64_t c, const int here, float *dst, int64_t stride,
                           const heed_type type) {
   vf square[LANES];
+  int64_t at = r + c * from->column_stride; // rows are contiguous along a column
 #pragma GCC unroll 16
-  for (int i = 0; i < LANES; i++)
-    square[i] = i < here ? numbers_at(from->data, r * from->row_stride + (c + i) * from->column_stride, type) : v_set(0.0f);
+  for (int i = 0; i < LANES; i++, at += from->column_stride) {
+    square[i] = i < here ? numbers_at(from->data, at, type) : v_set(0.0f);
+    FORGET(at); // otherwise the addresses of all columns are kept, on the stack
+  }
   v_transpose(square);
+  dst += r * stride + c;
 #pragma GCC unroll 16
-  for (int i = 0; i < LANES; i++) v_store(dst + (r + i) * stride + c, square[i]);
+  for (int i = 0; i < LANES; i++, dst += stride) {
+    v_store(dst, square[i]);
+    FORGET(dst);
+  }
 }
 
 INLINE void gather_columns(const hd_rectangle *from, int64_t rows, int64_t columns, float *dst, int64_t stride, const heed_type type) {
@@ -72,54 +82,58 @@ typedef struct {
   int64_t next; /* rows from here to the tile that comes next */
 } gemm_tile;
 
-/* Inputs between two rounds of prefetching: a cache line of activations. */
+enum { ROW_TRIPLES = (GEMM_ROWS + 2) / 3 };
+
+/* Inputs between two prefetches. */
 enum { GEMM_BLOCK = 16 };
 
-/* Activations come from the second-level cache or beyond, row by row, too scattered for the hardware to foresee: so each block fetches its counterpart of the next tile, and
- * one row of that tile's y. */
-INLINE void fetch_next(const gemm_tile *tile, int64_t block, const int rows, const int vectors, int64_t x_stride, int64_t x_step) {
-  const float *x = tile->x + tile->next * x_stride + block * x_step,
-              *y = tile->y + (tile->next + block / GEMM_BLOCK % rows) * tile->y_stride;
-#pragma GCC unroll 8
-  for (int r = 0; r < rows; r++) __builtin_prefetch(x + r * x_stride);
+/* y is far from the processor, and too scattered for the hardware to foresee: so each block of inputs asks for one row of the next tile's. */
+INLINE void fetch_next(const gemm_tile *tile, int64_t block, const int rows, const int vectors) {
+  const float *y = tile->y + (tile->next + block / GEMM_BLOCK % rows) * tile->y_stride;
 #pragma GCC unroll 8
   for (int v = 0; v < vectors * LANES / 16; v++) __builtin_prefetch(y + 16 * v, 1);
 }
 
-/* Makes the compiler take a value for a new one. */
-#define FORGET(value) __asm__("" : "+r"(value))
+/* One link of every chain: input i. Three rows share a pointer, from which the processor's addressing reaches them. */
+INLINE void multiply_step(vf sum[GEMM_ROWS][GEMM_VECTORS], const float *const x[ROW_TRIPLES], int64_t x_stride,
+                          const float *const w[GEMM_VECTORS], int64_t i, const int rows, const int vectors) {
+  vf b[GEMM_VECTORS];
+#pragma GCC unroll 8
+  for (int v = 0; v < vectors; v++) {
+    b[v] = v_load(w[v] + i * HD_PANEL);
+    PIN(b[v]);
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < rows; r++) {
+    vf a = v_set(x[r / 3][r % 3 * x_stride + i]);
+#pragma GCC unroll 8
+    for (int v = 0; v < vectors; v++) sum[r][v] = v_fma(a, b[v], sum[r][v]);
+  }
+}
 
 INLINE void multiply_tile(const hd_product *p, const gemm_tile *tile, const int rows, const int vectors) {
   vf sum[GEMM_ROWS][GEMM_VECTORS];
-  const float *x[GEMM_ROWS], *w[GEMM_VECTORS];
+  const float *x[ROW_TRIPLES], *w[GEMM_VECTORS];
   float *y = tile->y;
   int64_t stride = tile->y_stride;
 #pragma GCC unroll 8
   for (int v = 0; v < vectors; v++) w[v] = tile->w + v * LANES / HD_PANEL * p->w_stride + v * LANES % HD_PANEL;
 #pragma GCC unroll 8
-  for (int r = 0; r < rows; r++) {
-    x[r] = tile->x + r * p->x_stride;
+  for (int t = 0; t < ROW_TRIPLES; t++) x[t] = tile->x + 3 * t * p->x_stride;
+#pragma GCC unroll 8
+  for (int r = 0; r < rows; r++)
 #pragma GCC unroll 8
     for (int v = 0; v < vectors; v++) sum[r][v] = p->first ? v_set(0.0f) : v_load(y + r * stride + v * LANES);
-  }
   for (int64_t block = 0; block < p->inputs; block += GEMM_BLOCK) {
-    fetch_next(tile, block, rows, vectors, p->x_stride, p->x_step);
+    fetch_next(tile, block, rows, vectors);
     const int64_t end = HD_MIN(block + GEMM_BLOCK, p->inputs);
+    int64_t i = block;
 #pragma GCC unroll 1
-    for (int64_t i = block; i < end; i++) {
-      vf b[GEMM_VECTORS];
-#pragma GCC unroll 8
-      for (int v = 0; v < vectors; v++) {
-        b[v] = v_load(w[v] + i * HD_PANEL);
-        PIN(b[v]);
-      }
-#pragma GCC unroll 8
-      for (int r = 0; r < rows; r++) {
-        vf a = v_set(x[r][i * p->x_step]);
-#pragma GCC unroll 8
-        for (int v = 0; v < vectors; v++) sum[r][v] = v_fma(a, b[v], sum[r][v]);
-      }
+    for (; i + 1 < end; i += 2) { // two, because the loop's own additions take the ports of multiply-adds on AVX2
+      multiply_step(sum, x, p->x_stride, w, i, rows, vectors);
+      multiply_step(sum, x, p->x_stride, w, i + 1, rows, vectors);
     }
+    if (i < end) multiply_step(sum, x, p->x_stride, w, i, rows, vectors);
   }
   FORGET(y); // otherwise the addresses of all rows are kept, on the stack, from the loads above to the stores below
   FORGET(stride);

@@ -20,8 +20,8 @@ typedef struct hd_gemm_call {
       c_batch[HD_GEMM_BATCH]; /* strides in elements; 0 in a or b: shared by the batch */
 } hd_gemm_call;
 
-/* Runs on the context's threads. Each element is one fused chain over ascending i, in f32, so its bits depend on nothing but its row of a and its column of b. HEED_E_MEMORY and
- * HEED_E_OVERFLOW: c is untouched. f32 arrays whose c has contiguous rows need no memory. */
+/* Runs on the context's threads. Each element is one fused chain over ascending i, in f32, so its bits depend on nothing but its row of a and its column of b. HEED_E_MEMORY: c is
+ * untouched. */
 heed_status hd_gemm(heed_context *context, const hd_gemm_call *call);
 
 #endif

@@ -103,8 +103,8 @@ typedef struct hd_rectangle {
 
 /* y[r][o] (+)= Σ_i x[r][i] w[o][i] for one group of at most HD_GROUP outputs and any number of inputs and rows. */
 typedef struct hd_product {
-  const float *x; /* (r, i) at r · x_stride + i · x_step */
-  int64_t x_stride, x_step, rows;
+  const float *x;
+  int64_t x_stride, rows;
   const float *w;   /* [panel][input][16] */
   int64_t w_stride; /* floats from panel to panel */
   int64_t inputs;

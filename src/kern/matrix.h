@@ -21,7 +21,7 @@ typedef struct hd_matrix {
 heed_status hd_matrix_pack(heed_context *context, hd_arena *arena, hd_storage storage, int64_t outputs, int64_t inputs, const void *rows,
                            hd_matrix *out);
 
-/* y [rows, outputs] with row stride y_stride; x [rows, inputs] with row stride x_stride; bias [outputs] or NULL. y must not overlap x. Needs no memory: cannot fail. */
+/* y [rows, outputs] with row stride y_stride; x [rows, inputs] with row stride x_stride; bias [outputs] or NULL. y must not overlap x. HEED_E_MEMORY: y is untouched; a single row needs no memory. */
 heed_status hd_matrix_product(heed_context *context, const hd_matrix *matrix, const float *x, int64_t rows, int64_t x_stride,
                               const float *bias, float *y, int64_t y_stride);
 

@@ -1,20 +1,33 @@
 /* product.c: products of rows of activations with a matrix of weights, packed or not, cut into pieces for threads.
  *
- * A piece is some rows of one product (or several small products of a batch) and a group of 64 outputs. A block of inputs of the group is brought into a slab on the stack
- * that stays in the first-level cache, and all rows of the piece are multiplied by it while their chains rest in y. Rows are read where they lie if they are f32; y is
- * written where it lies if it is f32 with contiguous columns; otherwise a block of either goes through scratch. A single row reads packed weights directly, once. How the work
- * is cut changes no bit (matrix.h). */
+ * A piece is a block of rows and some groups of 64 outputs of one product (or several small products of a batch). Block by block of inputs, its rows are copied so that
+ * they lie close together in the second-level cache, then each group's weights are brought into a slab that stays in the nearest caches while all the rows are
+ * multiplied by it; their chains rest in y meanwhile, or in scratch where y is not f32 with contiguous columns. So what the inner loops read is near, whatever
+ * the strides and types, and pieces share nothing. A single row reads packed weights directly, once. How the work is cut changes no bit (matrix.h). */
 #include "gemm.h"
 #include "matrix.h"
 
-/* Inputs of a slab: 64 outputs × 96 × 4 bytes = 24 KiB leave room in a first-level cache of 32 KiB for the rows that stream through. A multiple of 32. */
-enum { SLAB_INPUTS = 96 };
+/* Inputs of a block, a multiple of 32. */
+enum { BLOCK_INPUTS = 192 };
 
-/* Fewer rows a piece would let the filling of the slab show: it costs about as much as multiplying two rows. */
-enum { LEAST_ROWS = 48 };
+/* From row to row of a copied block: a line more than it holds, so that the rows of a register tile do not meet in one set of the first-level cache. */
+enum { BLOCK_STRIDE = BLOCK_INPUTS + HD_PANEL };
 
-/* More would leave the second-level cache between two blocks of inputs. */
-enum { MOST_ROWS = 1020 };
+/* Rows of a block for each lane of the level's vectors: a block takes half of the second-level caches of its time (AVX2: 512 KiB, AVX-512: 1 to 2 MiB). More rows make
+ * filling the slab cheaper, which costs about as much as multiplying ten to twenty rows. */
+enum { BLOCK_ROWS_A_LANE = 48 };
+
+/* Fewer rows a piece are not worth a thread of their own. */
+enum { LEAST_ROWS = 24 };
+
+/* A piece copies its rows for itself, at about the cost of multiplying them by 10 to 30 outputs: so it has so many groups, unless threads need work. */
+enum { PIECE_GROUPS = 6 };
+
+/* More would need much scratch where y is not in place. */
+enum { MOST_SCRATCH_GROUPS = 4 };
+
+/* Pieces a thread, where there is enough work: so that threads end together on a busy machine. */
+enum { PIECES_A_THREAD = 6 };
 
 /* Small products of a batch share a piece up to about this many multiply-adds: some ten microseconds. */
 enum { LEAST_WORK = 1 << 18 };
@@ -32,12 +45,12 @@ struct work {
   int64_t entries; /* of the batch */
   int batch_rank;
   const int64_t *batch, *x_batch, *w_batch, *y_batch;
-  int64_t piece_rows, piece_entries; /* of several rows */
-  int64_t piece_panels;              /* of a single row */
-  bool x_in_place, y_in_place;
+  int64_t piece_rows, piece_entries, column_blocks; /* of several rows */
+  int64_t piece_panels;                             /* of a single row */
+  bool y_in_place;
   float *
-      scratch; /* for each worker: a block of x [piece_rows][SLAB_INPUTS], a block of y [piece_rows][HD_GROUP], as far as they are not in place */
-  int64_t scratch_floats;
+      scratch; /* for each worker: slab [HD_GROUP][BLOCK_INPUTS], rows [piece_rows][BLOCK_STRIDE], y [piece_rows][y_stride] unless it is in place */
+  int64_t scratch_floats, y_stride;
 };
 
 /* One piece's share of one product. */
@@ -45,9 +58,8 @@ struct part {
   const struct work *work;
   hd_rectangle w, x, y; /* from the part's first row and output on */
   const float *bias;
-  int64_t rows, first_output;
-  int outputs;
-  float *x_block, *y_block;
+  int64_t rows, first_output, outputs;
+  float *slab, *x_block, *y_block;
 };
 
 static hd_rectangle rectangle_from(hd_rectangle from, int64_t offset, int64_t row, int64_t column) {
@@ -66,16 +78,16 @@ static int64_t entry_offset(const struct work *p, int64_t entry, const int64_t *
   return offset;
 }
 
-/* Inputs [from, from + inputs) of the part's group of weights. */
-static void fill_slab(const struct part *part, int64_t from, int64_t inputs, float *slab) {
+/* Inputs [from, from + inputs) of a group of weights that begins at the part's output `first`. */
+static void fill_slab(const struct part *part, int64_t first, int64_t outputs, int64_t from, int64_t inputs) {
   const struct work *p = part->work;
   if (p->panels.data) {
-    p->kernels->unpack(&p->panels, part->first_output / HD_PANEL, hd_ceil_div(part->outputs, HD_PANEL), from, inputs, slab);
+    p->kernels->unpack(&p->panels, (part->first_output + first) / HD_PANEL, hd_ceil_div(outputs, HD_PANEL), from, inputs, part->slab);
     return;
   }
-  for (int first = 0; first < part->outputs; first += HD_PANEL, slab += inputs * HD_PANEL) {
-    hd_rectangle panel = rectangle_from(part->w, 0, from, first);
-    p->kernels->gather(&panel, inputs, HD_MIN(HD_PANEL, part->outputs - first), slab, HD_PANEL);
+  for (int64_t panel = 0; panel < outputs; panel += HD_PANEL) {
+    hd_rectangle w = rectangle_from(part->w, 0, from, first + panel);
+    p->kernels->gather(&w, inputs, HD_MIN(HD_PANEL, outputs - panel), part->slab + panel * inputs, HD_PANEL);
   }
 }
 
@@ -83,8 +95,8 @@ static void fill_slab(const struct part *part, int64_t from, int64_t inputs, flo
 static void put_block(const struct part *part) {
   const hd_rectangle *y = &part->y;
   for (int64_t r = 0; r < part->rows; r++)
-    for (int o = 0; o < part->outputs; o++) {
-      float value = part->y_block[r * HD_GROUP + o];
+    for (int64_t o = 0; o < part->outputs; o++) {
+      float value = part->y_block[r * part->work->y_stride + o];
       int64_t at = r * y->row_stride + o * y->column_stride;
       if (part->bias) value += part->bias[part->work->bias_of_rows ? r : o];
       if (y->type == HEED_F32) ((float *)y->data)[at] = value;
@@ -92,55 +104,53 @@ static void put_block(const struct part *part) {
     }
 }
 
-static void multiply_part(const struct part *part) {
+/* All the part's outputs for a block of inputs. */
+static void multiply_block(const struct part *part, int64_t from, int64_t inputs) {
   const struct work *p = part->work;
-  float slab[HD_GROUP * SLAB_INPUTS] __attribute__((aligned(HD_ALIGN)));
-  hd_product product = {
-      .x = part->x.data,
-      .x_stride = part->x.row_stride,
-      .x_step = part->x.column_stride,
-      .rows = part->rows,
-      .w = slab,
-      .y = p->y_in_place ? part->y.data : part->y_block,
-      .y_stride = p->y_in_place ? part->y.row_stride : HD_GROUP,
-      .outputs = part->outputs,
-  };
-  if (!p->y_in_place && p->accumulate) p->kernels->gather(&part->y, part->rows, part->outputs, part->y_block, HD_GROUP);
-  for (int64_t from = 0; from < p->inputs || from == 0; from += SLAB_INPUTS) {
-    product.inputs = HD_MIN(SLAB_INPUTS, p->inputs - from);
-    product.first = from == 0 && !p->accumulate;
-    if (p->y_in_place && from + product.inputs == p->inputs) product.bias = part->bias;
-    product.w_stride = product.inputs * HD_PANEL;
-    fill_slab(part, from, product.inputs, slab);
-    hd_rectangle x = rectangle_from(part->x, 0, 0, from);
-    if (p->x_in_place) {
-      product.x = x.data;
-    } else {
-      p->kernels->gather(&x, part->rows, product.inputs, part->x_block, SLAB_INPUTS);
-      product.x = part->x_block;
-      product.x_stride = SLAB_INPUTS;
-      product.x_step = 1;
-    }
+  hd_rectangle x = rectangle_from(part->x, 0, 0, from);
+  p->kernels->gather(&x, part->rows, inputs, part->x_block, BLOCK_STRIDE);
+  for (int64_t first = 0; first < part->outputs; first += HD_GROUP) {
+    hd_product product = {
+        .x = part->x_block,
+        .x_stride = BLOCK_STRIDE,
+        .rows = part->rows,
+        .w = part->slab,
+        .w_stride = inputs * HD_PANEL,
+        .inputs = inputs,
+        .first = from == 0 && !p->accumulate,
+        .bias = part->bias && p->y_in_place && from + inputs == p->inputs ? part->bias + first : NULL,
+        .y = (p->y_in_place ? (float *)part->y.data : part->y_block) + first,
+        .y_stride = p->y_in_place ? part->y.row_stride : p->y_stride,
+        .outputs = (int)HD_MIN(HD_GROUP, part->outputs - first),
+    };
+    fill_slab(part, first, product.outputs, from, inputs);
     p->kernels->multiply(&product);
   }
+}
+
+static void multiply_part(const struct part *part) {
+  const struct work *p = part->work;
+  if (!p->y_in_place && p->accumulate) p->kernels->gather(&part->y, part->rows, part->outputs, part->y_block, p->y_stride);
+  for (int64_t from = 0; from < p->inputs || from == 0; from += BLOCK_INPUTS)
+    multiply_block(part, from, HD_MIN(BLOCK_INPUTS, p->inputs - from));
   if (!p->y_in_place) put_block(part);
 }
 
-/* Pieces that follow each other share their rows, which then come from a nearer cache. */
 static void multiply_piece(void *argument, int64_t i, int worker) {
   const struct work *p = argument;
-  int64_t groups = hd_ceil_div(p->outputs, HD_GROUP), blocks = hd_ceil_div(p->rows, p->piece_rows);
-  int64_t output = i % groups * HD_GROUP, row = i / groups % blocks * p->piece_rows, entry = i / groups / blocks * p->piece_entries;
-  int64_t end = HD_MIN(entry + p->piece_entries, p->entries);
+  int64_t groups = hd_ceil_div(p->outputs, HD_GROUP), row_blocks = hd_ceil_div(p->rows, p->piece_rows), column = i % p->column_blocks;
+  int64_t output = groups * column / p->column_blocks * HD_GROUP, row = i / p->column_blocks % row_blocks * p->piece_rows;
+  int64_t entry = i / p->column_blocks / row_blocks * p->piece_entries, end = HD_MIN(entry + p->piece_entries, p->entries);
   struct part part = {
       .work = p,
       .bias = p->bias ? p->bias + (p->bias_of_rows ? row : output) : NULL,
       .rows = HD_MIN(p->piece_rows, p->rows - row),
       .first_output = output,
-      .outputs = (int)HD_MIN(HD_GROUP, p->outputs - output),
-      .x_block = p->scratch + worker * p->scratch_floats,
+      .outputs = HD_MIN(groups * (column + 1) / p->column_blocks * HD_GROUP, p->outputs) - output,
+      .slab = p->scratch + worker * p->scratch_floats,
   };
-  part.y_block = part.x_block + (p->x_in_place ? 0 : p->piece_rows * SLAB_INPUTS);
+  part.x_block = part.slab + HD_GROUP * BLOCK_INPUTS;
+  part.y_block = part.x_block + p->piece_rows * BLOCK_STRIDE;
   for (; entry < end; entry++) {
     part.x = rectangle_from(p->x, entry_offset(p, entry, p->x_batch), row, 0);
     part.y = rectangle_from(p->y, entry_offset(p, entry, p->y_batch), row, output);
@@ -149,24 +159,29 @@ static void multiply_piece(void *argument, int64_t i, int worker) {
   }
 }
 
-/* Cuts the work; returns the number of pieces. */
-static int64_t cut(const heed_context *context, struct work *p) {
-  int64_t groups = hd_ceil_div(p->outputs, HD_GROUP), wanted = hd_ceil_div(8 * context->threads, groups * p->entries);
-  int64_t pieces = HD_MAX(HD_MAX(HD_MIN(wanted, p->rows / LEAST_ROWS), 1), hd_ceil_div(p->rows, MOST_ROWS));
-  p->piece_rows = hd_ceil_div(hd_ceil_div(p->rows, pieces), 12) * 12; // whole register tiles of 4 and 6 rows
-  double one = (double)p->piece_rows * HD_GROUP * (double)HD_MAX(p->inputs, 1);
-  int64_t balanced = HD_MAX(p->entries / (8 * context->threads), 1);
-  p->piece_entries = HD_MAX(HD_MIN((int64_t)(LEAST_WORK / one), balanced), 1);
-  return groups * hd_ceil_div(p->rows, p->piece_rows) * hd_ceil_div(p->entries, p->piece_entries);
+/* Cuts the work into pieces: the blocks of rows and columns, and how many entries of the batch a piece takes. */
+static void cut(const heed_context *context, struct work *p) {
+  int64_t groups = hd_ceil_div(p->outputs, HD_GROUP), threads = context->threads;
+  int64_t row_blocks = hd_ceil_div(p->rows, HD_MAX(p->kernels->vector, 2) * BLOCK_ROWS_A_LANE);
+  if (p->entries * row_blocks * groups < 2 * threads)
+    row_blocks = HD_MAX(row_blocks, HD_MIN(hd_ceil_div(2 * threads, p->entries * groups), p->rows / LEAST_ROWS));
+  p->piece_rows = hd_ceil_div(hd_ceil_div(p->rows, row_blocks), 12) * 12; // whole register tiles of 4 and 6 rows
+  int64_t products = p->entries * hd_ceil_div(p->rows, p->piece_rows);
+  int64_t wanted = hd_ceil_div(PIECES_A_THREAD * threads, products), most = HD_MAX(groups / PIECE_GROUPS, hd_ceil_div(threads, products));
+  p->column_blocks = HD_MIN(HD_MIN(wanted, most), groups);
+  if (!p->y_in_place) p->column_blocks = HD_MAX(p->column_blocks, hd_ceil_div(groups, MOST_SCRATCH_GROUPS));
+  p->y_stride = hd_ceil_div(groups, p->column_blocks) * HD_GROUP;
+  double one = (double)p->piece_rows * (double)p->outputs * (double)HD_MAX(p->inputs, 1);
+  p->piece_entries = HD_MAX(HD_MIN((int64_t)(LEAST_WORK / one), p->entries / (PIECES_A_THREAD * threads)), 1);
 }
 
-/* Needs memory for what is not in place, and otherwise none. */
 static heed_status multiply_many(heed_context *context, struct work *p) {
-  int64_t pieces = cut(context, p), workers = hd_workers(context, pieces);
-  p->x_in_place = p->x.type == HEED_F32;
   p->y_in_place = p->y.type == HEED_F32 && p->y.column_stride == 1 && !p->bias_of_rows;
-  p->scratch_floats = p->piece_rows * ((p->x_in_place ? 0 : SLAB_INPUTS) + (p->y_in_place ? 0 : HD_GROUP));
-  if (p->scratch_floats) HD_TRY(hd_allocate(context, "matrix product", workers * p->scratch_floats, sizeof(float), &p->scratch));
+  cut(context, p);
+  int64_t pieces = p->column_blocks * hd_ceil_div(p->rows, p->piece_rows) * hd_ceil_div(p->entries, p->piece_entries);
+  int64_t workers = hd_workers(context, pieces);
+  p->scratch_floats = HD_GROUP * BLOCK_INPUTS + p->piece_rows * (BLOCK_STRIDE + (p->y_in_place ? 0 : p->y_stride));
+  HD_TRY(hd_allocate(context, "matrix product", workers * p->scratch_floats, sizeof(float), &p->scratch));
   hd_parallel(context, pieces, multiply_piece, p);
   hd_release(context, p->scratch, workers * p->scratch_floats, sizeof(float));
   return HEED_OK;
@@ -267,10 +282,10 @@ heed_status hd_gemm(heed_context *context, const hd_gemm_call *given) {
 }
 
 void hd_matrix_row(const heed_context *context, const hd_matrix *matrix, int64_t output, float *out) {
-  float panel[HD_PANEL * SLAB_INPUTS] __attribute__((aligned(HD_ALIGN)));
+  float panel[HD_PANEL * BLOCK_INPUTS] __attribute__((aligned(HD_ALIGN)));
   hd_panels panels = hd_matrix_panels(matrix);
-  for (int64_t from = 0; from < panels.inputs; from += SLAB_INPUTS) {
-    int64_t inputs = HD_MIN(SLAB_INPUTS, panels.inputs - from);
+  for (int64_t from = 0; from < panels.inputs; from += BLOCK_INPUTS) {
+    int64_t inputs = HD_MIN(BLOCK_INPUTS, panels.inputs - from);
     hd_kernels_of(context)->unpack(&panels, output / HD_PANEL, 1, from, inputs, panel);
     for (int64_t i = 0; i < inputs; i++) out[from + i] = panel[i * HD_PANEL + output % HD_PANEL];
   }
