@@ -63,7 +63,7 @@ typedef struct common_values {
   const char *level;
   int64_t seed;
 } common_values;
-#define LEVEL_CHOICES "auto|scalar|avx2|avx2x2|avx512|avx512bf16|neon"
+#define LEVEL_CHOICES "auto|scalar|avx2|avx2x2|avx512|avx512bf16|amx|neon"
 enum { TAKES_MACHINE = 1, TAKES_JSON = 2, TAKES_SEED = 4 }; /* help, quiet and color are taken by all */
 
 /* `name` may be two words ("bench attention"). options ends with an empty entry. Help and the manual print `about` wrapped and `examples` as they are. */

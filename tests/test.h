@@ -26,7 +26,7 @@ static inline heed_level test_level(void) {
 }
 
 /* Whether the level gives the bits of all others also where q, k and v are bf16. */
-static inline bool exact_in_bf16(heed_level level) { return level != HEED_LEVEL_AVX512BF16; }
+static inline bool exact_in_bf16(heed_level level) { return level != HEED_LEVEL_AVX512BF16 && level != HEED_LEVEL_AMX; }
 
 /* options may be NULL. */
 static inline heed_context *test_context(const heed_options *options) {

@@ -65,9 +65,9 @@ HEED_API const char *heed_version(void);
 
 /* An instruction set level. AUTO is the best that the CPU and the operating system allow. AVX2X2 runs the 16-lane bodies of AVX-512
  * on pairs of AVX2 registers; it exists for tests and is never chosen by AUTO. NEON is that of AArch64. All these give the same
- * bits. AVX512BF16 does too, except where q, k and v are all bf16 and there are several queries: there the forward pass multiplies pairs of bf16 (VDPBF16PS) and rounds each
- * row's weights, relative to its maximum so far, to bf16 before they meet V. An output is then within max |v| / 256 of the formula; lse is as precise as on the other
- * levels. It is never chosen by AUTO. */
+ * bits. AVX512BF16 and AMX do too, except where q, k and v are all bf16 and there are several queries: there the forward pass multiplies pairs of bf16 (VDPBF16PS,
+ * TDPBF16PS) and rounds each row's weights, relative to its maximum so far, to bf16 before they meet V. An output is then within max |v| / 256 of the formula; lse is
+ * as precise as on the other levels. They are never chosen by AUTO. For AMX the system is asked, once a process, for the use of its registers. */
 typedef enum heed_level {
   HEED_LEVEL_AUTO,
   HEED_LEVEL_SCALAR,
@@ -75,10 +75,11 @@ typedef enum heed_level {
   HEED_LEVEL_AVX2X2,
   HEED_LEVEL_AVX512,
   HEED_LEVEL_AVX512BF16,
+  HEED_LEVEL_AMX,
   HEED_LEVEL_NEON
 } heed_level;
 /* Values of heed_level: those from HEED_LEVEL_SCALAR up to it are all levels there are. */
-#define HEED_LEVEL_COUNT 7
+#define HEED_LEVEL_COUNT 8
 
 /* "scalar", "avx2", ...; heed_level_from_name returns HEED_LEVEL_AUTO for an unknown name (and for "auto"). */
 HEED_API const char *heed_level_name(heed_level level);

@@ -34,9 +34,13 @@ heed_status heed_attention_explain_plan(heed_context *context, const heed_attent
   HD_TRY(hd_problem_make(context, a, &shapes, &problem));
   HD_TRY(hd_score_read(context, &problem.a, q, k, &score));
   static const char *const kernel[] = {
-      [HEED_LEVEL_SCALAR] = "fused forward, scalar",         [HEED_LEVEL_AVX2] = "fused forward, avx2",
-      [HEED_LEVEL_AVX2X2] = "fused forward, avx2x2",         [HEED_LEVEL_AVX512] = "fused forward, avx512",
-      [HEED_LEVEL_AVX512BF16] = "fused forward, avx512bf16", [HEED_LEVEL_NEON] = "fused forward, neon",
+      [HEED_LEVEL_SCALAR] = "fused forward, scalar",
+      [HEED_LEVEL_AVX2] = "fused forward, avx2",
+      [HEED_LEVEL_AVX2X2] = "fused forward, avx2x2",
+      [HEED_LEVEL_AVX512] = "fused forward, avx512",
+      [HEED_LEVEL_AVX512BF16] = "fused forward, avx512bf16",
+      [HEED_LEVEL_AMX] = "fused forward, amx",
+      [HEED_LEVEL_NEON] = "fused forward, neon",
   };
   heed_plan plan = {.size = out->size, .kernel = kernel[context->level]};
   for (int64_t head = 0; head < problem.batch * problem.heads; head++)

@@ -35,7 +35,7 @@ static void default_release(void *user, void *memory, size_t bytes) {
 
 static const char *const level_names[] = {
     [HEED_LEVEL_AUTO] = "auto",     [HEED_LEVEL_SCALAR] = "scalar",         [HEED_LEVEL_AVX2] = "avx2", [HEED_LEVEL_AVX2X2] = "avx2x2",
-    [HEED_LEVEL_AVX512] = "avx512", [HEED_LEVEL_AVX512BF16] = "avx512bf16", [HEED_LEVEL_NEON] = "neon",
+    [HEED_LEVEL_AVX512] = "avx512", [HEED_LEVEL_AVX512BF16] = "avx512bf16", [HEED_LEVEL_AMX] = "amx",   [HEED_LEVEL_NEON] = "neon",
 };
 _Static_assert(HD_COUNT(level_names) == HEED_LEVEL_COUNT, "every level has a name");
 
@@ -58,6 +58,7 @@ bool heed_level_available(heed_level level) {
   case HEED_LEVEL_AVX2X2: return cpu.avx2;
   case HEED_LEVEL_AVX512: return cpu.avx512;
   case HEED_LEVEL_AVX512BF16: return cpu.avx512bf16;
+  case HEED_LEVEL_AMX: return cpu.amx && hd_cpu_allow_amx();
   case HEED_LEVEL_NEON: return cpu.neon;
   }
   return false;

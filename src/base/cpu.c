@@ -1,8 +1,13 @@
 /* cpu.c: CPU features by CPUID and XGETBV, or by the architecture where it says enough. On x86 the instruction alone is not enough: a kernel or hypervisor that does not save the wide registers makes them unusable. */
+#define _GNU_SOURCE
 #include "cpu.h"
 
 #if defined(__x86_64__) // 32-bit x86 has no kernels but the scalar ones
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 static uint64_t saved_registers(void) {
   uint32_t low, high;
@@ -25,11 +30,24 @@ hd_cpu hd_cpu_read(void) {
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return cpu;
   cpu.avx2 = b & bit_AVX2;
   cpu.avx512 = cpu.avx2 && (saved & 0xe6) == 0xe6 && (b & bit_AVX512F) && (b & bit_AVX512BW) && (b & bit_AVX512VL) && (b & bit_AVX512DQ);
+  bool tiles = (saved & 0x60000) == 0x60000 && (d & bit_AMX_TILE) && (d & bit_AMX_BF16);
   cpu.avx512bf16 = cpu.avx512 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & bit_AVX512BF16);
+  cpu.amx = cpu.avx512bf16 && tiles;
   return cpu;
 }
+
+#if defined(__linux__)
+bool hd_cpu_allow_amx(void) {
+  enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+  return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+}
+#else
+bool hd_cpu_allow_amx(void) { return false; }
+#endif
 #elif defined(__aarch64__)
 hd_cpu hd_cpu_read(void) { return (hd_cpu){.model = "AArch64", .neon = true}; }
+bool hd_cpu_allow_amx(void) { return false; }
 #else
 hd_cpu hd_cpu_read(void) { return (hd_cpu){.model = "unknown"}; }
+bool hd_cpu_allow_amx(void) { return false; }
 #endif

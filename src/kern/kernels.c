@@ -3,7 +3,7 @@
 
 extern const hd_kernels hd_kernels__scalar;
 #if defined(__x86_64__)
-extern const hd_kernels hd_kernels__avx2, hd_kernels__avx2x2, hd_kernels__avx512, hd_kernels__avx512bf16;
+extern const hd_kernels hd_kernels__avx2, hd_kernels__avx2x2, hd_kernels__avx512, hd_kernels__avx512bf16, hd_kernels__amx;
 #elif defined(__aarch64__)
 extern const hd_kernels hd_kernels__neon;
 #endif
@@ -15,6 +15,7 @@ const hd_kernels *hd_kernels_of(const heed_context *context) {
   case HEED_LEVEL_AVX2X2: return &hd_kernels__avx2x2;
   case HEED_LEVEL_AVX512: return &hd_kernels__avx512;
   case HEED_LEVEL_AVX512BF16: return &hd_kernels__avx512bf16;
+  case HEED_LEVEL_AMX: return &hd_kernels__amx;
 #elif defined(__aarch64__)
   case HEED_LEVEL_NEON: return &hd_kernels__neon;
 #endif

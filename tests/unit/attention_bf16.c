@@ -1,4 +1,4 @@
-/* attention_bf16: the level avx512bf16, which multiplies bf16 as it lies. Its outputs are held to a bound against the double-precision formula of the same numbers, and
+/* attention_bf16: the levels avx512bf16 and amx, which multiply bf16 as it lies. Their outputs are held to a bound against the double-precision formula of the same numbers, and
  * what does not depend on rounding holds exactly: who is seen, rows that see nothing, one row's bits whatever stands beside it. */
 #include "attention_sample.h"
 
@@ -79,7 +79,8 @@ PROPERTY(rows_stand_alone, 191, SAMPLE_ANY) {
   sample_run(context, s);
   float *out = copy_of(s->out, sample_out_count(s));
   for (int threads = 1; threads <= 3; threads += 2) {
-    heed_context *other = test_context(&(heed_options){.size = sizeof(heed_options), .level = HEED_LEVEL_AVX512BF16, .threads = threads});
+    heed_context *other =
+        test_context(&(heed_options){.size = sizeof(heed_options), .level = heed_context_level(context), .threads = threads});
     sample_run(other, s);
     assert_same_bytes(out, s->out, sample_out_count(s) * 4, "threads", r->seed);
     heed_context_free(other);
@@ -137,12 +138,15 @@ static void nan_reaches_who_sees_it(void **state) {
     }
 }
 
-int main(void) {
-  if (!heed_level_available(HEED_LEVEL_AVX512BF16)) {
-    printf("this processor lacks the level avx512bf16: its tests say nothing here\n");
+/* The number of tests that failed at the level. */
+static int run_at(heed_level level) {
+  if (!heed_level_available(level)) {
+    printf("this processor lacks the level %s: nothing is said about it here\n", heed_level_name(level));
     return 0;
   }
-  if (heed_context_new(&(heed_options){.size = sizeof(heed_options), .level = HEED_LEVEL_AVX512BF16}, &context) != HEED_OK) return 1;
+  printf("level %s\n", heed_level_name(level));
+  context = NULL;
+  if (heed_context_new(&(heed_options){.size = sizeof(heed_options), .level = level}, &context) != HEED_OK) return 1;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(within_the_bound),        cmocka_unit_test(long_rows),
       cmocka_unit_test(rows_stand_alone),        cmocka_unit_test(hidden_garbage_changes_nothing),
@@ -152,3 +156,5 @@ int main(void) {
   heed_context_free(context);
   return failed;
 }
+
+int main(void) { return run_at(HEED_LEVEL_AVX512BF16) + run_at(HEED_LEVEL_AMX); }

@@ -81,6 +81,9 @@ static void same_bits(sample *s, random_source *r) {
                                   {.level = HEED_LEVEL_AVX2},
                                   {.level = HEED_LEVEL_AVX2X2},
                                   {.level = HEED_LEVEL_AVX512},
+                                  {.level = HEED_LEVEL_AVX512BF16},
+                                  {.level = HEED_LEVEL_AMX},
+                                  {.level = HEED_LEVEL_NEON},
                                   {.threads = 1},
                                   {.threads = 3},
                                   {.threads = 8}};
