@@ -317,9 +317,10 @@ typedef struct heed_rope {
   const heed_view *positions; /* i32 or i64 [n] or [B,n], any dimension 1; NULL: the row's own number */
   double theta;               /* 0: 10000 */
   const heed_view *factors;   /* [r/2] f32, f64, f16 or bf16, above 0: what each frequency is divided by (scaled contexts); NULL: 1 */
-  const heed_view *
-      cosine; /* tables instead of theta and factors, types as factors: [P,r/2] by position, which must lie in [0, P), or [B,n,r/2] (B may be 1) by row, without */
-  const heed_view *sine; /* positions and offset. Both or neither; a scale of attention may be multiplied into them. */
+
+  /* Tables instead of theta and factors, types as factors, both or neither: [P,r/2] by position, which must lie in [0, P), or [B,n,r/2] (B may be 1) by row, then without
+   * positions and offset. A scale of attention may be multiplied into them. */
+  const heed_view *cosine, *sine;
 } heed_rope;
 
 /* out = x turned. x and out [B,H,n,d], ranks as for attention, any strides, f32, f16 or bf16 each; out may be x's own memory (same type and strides). The turn is
