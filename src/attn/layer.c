@@ -163,6 +163,7 @@ static heed_status read_attention(hd_layer *layer) {
                             .queries = layer->queries,
                             .keys = layer->keys,
                             .d = layer->d,
+                            .key_width = layer->d,
                             .dv = layer->dv};
   HD_TRY(hd_problem_make(context, &given, &shapes, &layer->problem));
   const heed_attention *a = &layer->problem.a;
