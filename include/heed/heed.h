@@ -261,7 +261,7 @@ typedef struct heed_attention_gradients {
   const heed_view *dq, *dk, *dv;
   const heed_view *dbias;           /* summed over the dimensions that the bias broadcasts */
   const heed_view *dsink;           /* summed over batch and queries */
-  const heed_view *dwq, *dwk, *dwv; /* of the score's weights, f32 */
+  const heed_view *dwq, *dwk, *dwv; /* of the score's weights, f32 (f64 too from the reference) */
 } heed_attention_gradients;
 
 /* The gradients of a loss whose gradient with respect to out is dout, from what forward was given and gave: q, k, v, out and lse (f32). The weights are rebuilt

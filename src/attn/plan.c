@@ -33,6 +33,7 @@ heed_status heed_attention_explain_plan(heed_context *context, const heed_attent
   HD_TRY(hd_storable(context, &queries, "q"));
   HD_TRY(hd_problem_make(context, a, &shapes, &problem));
   HD_TRY(hd_score_read(context, &problem.a, q, k, &score));
+  HD_TRY(hd_score_storable(context, &score));
   static const char *const kernel[] = {
       [HEED_LEVEL_SCALAR] = "fused forward, scalar",
       [HEED_LEVEL_AVX2] = "fused forward, avx2",

@@ -8,8 +8,7 @@ static const hd_score_kind *const kinds[] = {HD_SCORE_LIST(ENTRY)};
 static heed_status check_weight(heed_context *context, const heed_view *view, const char *name, int64_t rows, int64_t columns) {
   char shape[HD_SHAPE_LENGTH];
   HD_TRY(hd_view_check(context, view, name));
-  HD_REQUIRE(view->type == HEED_F32 || view->type == HEED_F16 || view->type == HEED_BF16, context, HEED_E_TYPE,
-             "%s is %s, allowed f32, f16 and bf16", name, heed_type_name(view->type));
+  HD_TRY(hd_number(context, view->type, name));
   HD_REQUIRE(view->ndim == (columns < 0 ? 1 : 2) && (rows < 0 || view->dim[0] == rows) && (columns < 0 || view->dim[1] == columns), context,
              HEED_E_SHAPE, "%s: %s does not fit: widths of q and k, and h, are %lld and %lld here", name, hd_shape_text(view, shape),
              (long long)rows, (long long)columns);
@@ -33,6 +32,18 @@ heed_status hd_score_read(heed_context *context, const heed_attention *a, const 
   } else if (out->kind == HEED_SCORE_CALLBACK) {
     HD_REQUIRE(out->scores, context, HEED_E_ARGUMENT, "score: a callback is asked for, but scores is null");
   }
+  return HEED_OK;
+}
+
+heed_status hd_score_storable(heed_context *context, const heed_score *score) {
+  const bool additive = score->kind == HEED_SCORE_ADDITIVE, bilinear = score->kind == HEED_SCORE_BILINEAR;
+  const struct {
+    const heed_view *view;
+    const char *name;
+  } weights[] = {{additive || bilinear ? score->wq : NULL, "wq"}, {additive ? score->wk : NULL, "wk"}, {additive ? score->wv : NULL, "wv"}};
+  for (int i = 0; i < HD_COUNT(weights); i++)
+    HD_REQUIRE(!weights[i].view || weights[i].view->type != HEED_F64, context, HEED_E_TYPE, "%s is f64, allowed f32, f16 and bf16",
+               weights[i].name);
   return HEED_OK;
 }
 
@@ -61,6 +72,7 @@ heed_status hd_scoring_begin(heed_context *context, const heed_attention *a, con
                              const heed_attention_gradients *asked, hd_scoring *s) {
   *s = (hd_scoring){.given_q = q, .given_k = k, .asked = asked, .scale = a->has_scale ? a->scale : 1};
   HD_TRY(hd_score_read(context, a, q, k, &s->score));
+  HD_TRY(hd_score_storable(context, &s->score));
   s->kind = kinds[s->score.kind];
   s->q = *q;
   s->k = *k;

@@ -73,6 +73,8 @@ HD_SCORE_LIST(HD_SCORE_DECLARE)
 
 /* The description's score, its views checked against q and k; the dot product where nothing is said. E_ARGUMENT, E_SHAPE, E_TYPE. Takes no memory. */
 heed_status hd_score_read(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k, heed_score *out);
+/* E_TYPE where a weight is f64, which only the reference takes. */
+heed_status hd_score_storable(heed_context *context, const heed_score *score);
 
 /* Begins a call: reads the score and projects. asked is NULL for a forward pass. hd_scoring_free also after an error. */
 heed_status hd_scoring_begin(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
