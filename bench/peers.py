@@ -9,6 +9,7 @@ printed. The machine's peak is measured around every case. Results are compared 
 A case is a function that CASES names; see `forward` for the form."""
 
 import argparse
+import ctypes
 import json
 import math
 import os
@@ -190,6 +191,67 @@ def decode(e, kind, m, goal):
     return Case({"heed": a.heed_forward, "torch": a.torch_forward}, flops=4 * 128 * a.pairs, bytes=2 * 8 * 128 * a.k.shape[2] * size, goal=goal, tolerance=2e-5 if size == 4 else 2e-2)
 
 
+def layer(e, goal):
+    """PyTorch's MultiheadAttention against one of ours with its weights, forward and backward with every gradient."""
+    torch, batch, n, width, heads = e.torch, 4, e.size(512), 768, 12
+    module = torch.nn.MultiheadAttention(width, heads, batch_first=True)
+    torch.nn.init.normal_(module.in_proj_bias, std=0.1)
+    torch.nn.init.normal_(module.out_proj.bias, std=0.1)
+    x = e.arrays.random(batch, n, width).requires_grad_(True)
+    parameters = {"w_qkv": module.in_proj_weight, "b_qkv": module.in_proj_bias, "w_o": module.out_proj.weight, "b_o": module.out_proj.bias}
+    dout, out = e.arrays.random(batch, n, width), torch.empty(batch, n, width)
+    grads = {name: torch.empty_like(t, requires_grad=False) for name, t in (("x_query", x), *parameters.items())}
+    made = e.library.struct("heed_multi_head", heads=heads, **{name: e.arrays.view(t) for name, t in parameters.items()})
+    views = {"x": e.arrays.view(x), "out": e.arrays.view(out), "dout": e.arrays.view(dout)}
+    floats = ctypes.c_int64()
+    e.library.call("heed_multi_head_saved_size", made, views["x"], None, None, ctypes.byref(floats))
+    saved = e.arrays.view(torch.empty(floats.value))
+    extras = e.library.struct("heed_multi_head_extras", saved=saved)
+    asked = e.library.struct("heed_multi_head_gradients", **{f"d{name}": e.arrays.view(t) for name, t in grads.items()})
+
+    def ours():
+        e.library.call("heed_multi_head_forward", made, views["x"], None, None, views["out"], extras)
+        e.library.call("heed_multi_head_backward", made, views["x"], None, None, saved, views["dout"], asked)
+        return [out, *grads.values()]
+
+    def theirs():
+        result = module(x, x, x, need_weights=False)[0]
+        return [result, *torch.autograd.grad(result, (x, *parameters.values()), dout)]
+
+    products, attention = 2 * batch * n * 4 * width * width, 4 * batch * n * n * width
+    return Case({"heed": ours, "torch": theirs}, flops=3 * products + 3.5 * attention, goal=goal, tolerance=5e-5)
+
+
+def additive(e, goal):
+    """Bahdanau's score, forward and backward. The keys are the values, so their two gradients add up."""
+    torch, batch, n, m, d_q, d_k, h = e.torch, 32, 40, 40, 256, 512, 256
+    names = ("q", "k", "wq", "wk", "wv")
+    shapes = ((batch, 1, n, d_q), (batch, 1, m, d_k), (h, d_q), (h, d_k), (h,))
+    arrays = {name: e.arrays.random(*shape) / (1 if name in "qk" else 16) for name, shape in zip(names, shapes)}
+    q, k, wq, wk, wv = (arrays[name].requires_grad_(True) for name in names)
+    dout = torch.ones(batch, 1, n, d_k)
+    grads = {name: torch.empty_like(t, requires_grad=False) for name, t in (*arrays.items(), ("v", k))}
+    out, lse = torch.empty(batch, 1, n, d_k), torch.empty(batch, 1, n)
+    views = {name: e.arrays.view(t) for name, t in (*arrays.items(), ("out", out), ("lse", lse), ("dout", dout))}
+    score = e.library.struct("heed_score", kind=e.constants["HEED_SCORE_ADDITIVE"], **{name: views[name] for name in ("wq", "wk", "wv")})
+    description = e.library.struct("heed_attention", score=score)
+    extras = e.library.struct("heed_attention_extras", lse=views["lse"])
+    asked = e.library.struct("heed_attention_gradients", **{f"d{name}": e.arrays.view(t) for name, t in grads.items()})
+    inputs = [views[name] for name in ("q", "k", "k")]
+
+    def ours():
+        e.library.call("heed_attention_forward", description, *inputs, views["out"], extras)
+        e.library.call("heed_attention_backward", description, *inputs, views["out"], views["lse"], views["dout"], asked)
+        return [out, grads["q"], grads["k"] + grads["v"], grads["wq"], grads["wk"], grads["wv"]]
+
+    def theirs():
+        features = torch.tanh((q @ wq.T)[:, 0, :, None] + (k @ wk.T)[:, 0, None])
+        result = torch.softmax(features @ wv, -1)[:, None] @ k
+        return [result, *torch.autograd.grad(result, (q, k, wq, wk, wv), dout)]
+
+    return Case({"heed": ours, "torch": theirs}, goal=goal, tolerance=1e-4)
+
+
 # ---- products --------------------------------------------------------------------------------------------------------------
 
 
@@ -261,8 +323,9 @@ def cases():
             name = f"{direction} d{d} {'causal' if causal else 'full'} n{n}"
             found[name] = lambda e, make=globals()[direction], d=d, n=n, causal=causal, goal=goal: make(e, d, n, causal, goal)
     found["window 512 n4096"] = lambda e: window(e, 4096, 6)
-    if "dropout" in dict(heed.Header().structs["heed_attention"]._fields_):
-        found["causal dropout n4096"] = lambda e: dropout(e, 4096, 10)
+    found["causal dropout n4096"] = lambda e: dropout(e, 4096, 10)
+    found["layer b4 n512 width 768 heads 12"] = lambda e: layer(e, 1.08)
+    found["additive b32 n40 m40 h256"] = lambda e: additive(e, 5)
     for rows, outputs, inputs in ((512, 2304, 768), (512, 768, 3072), (1024, 1024, 1024)):
         found[f"gemm {rows}x{outputs}x{inputs}"] = lambda e, s=(rows, outputs, inputs): gemm(e, *s, None)
     for kind, name in (("float32", "f32"), ("bfloat16", "bf16")):
@@ -365,7 +428,7 @@ def measure(e, case, options):
     for name, seconds in times.items():
         low, median, high = quartiles(seconds)
         entry = {"median_s": median, "q1_s": low, "q3_s": high, "difference": differences.get(name), "agrees": differences.get(name, 0) <= case.tolerance}
-        entry["of_peak"] = case.flops / median / peak if options.clock == "wall" else None
+        entry["of_peak"] = case.flops / median / peak if case.flops and options.clock == "wall" else None
         entry["of_bandwidth"] = case.bytes / median / read if case.bytes and options.clock == "wall" else None
         if name != "heed":
             ratios = [theirs / ours for theirs, ours in zip(seconds, times["heed"])]

@@ -13,10 +13,12 @@ static const struct {
   const char *name;
   size_t input, gradient; /* in job */
   size_t asked;           /* in heed_attention_gradients */
+  bool exact;             /* never stored in halves */
 } gradients[] = {
-#define GRADIENT(name)                                                                                                                     \
-  { #name, offsetof(job, name), offsetof(job, d##name), offsetof(heed_attention_gradients, d##name) }
-    GRADIENT(q), GRADIENT(k), GRADIENT(v), GRADIENT(bias), GRADIENT(sink),
+#define GRADIENT(name, exact)                                                                                                              \
+  { #name, offsetof(job, name), offsetof(job, d##name), offsetof(heed_attention_gradients, d##name), exact }
+    GRADIENT(q, false),    GRADIENT(k, false), GRADIENT(v, false), GRADIENT(bias, false),
+    GRADIENT(sink, false), GRADIENT(wq, true), GRADIENT(wk, true), GRADIENT(wv, true),
 #undef GRADIENT
 };
 enum { GRADIENT_COUNT = sizeof gradients / sizeof gradients[0] };
@@ -24,7 +26,8 @@ enum { GRADIENT_COUNT = sizeof gradients / sizeof gradients[0] };
 static array *array_at(job *j, size_t offset) { return (array *)((char *)j + offset); }
 
 static void job_free(job *j) {
-  array *all[] = {&j->q, &j->k, &j->v, &j->mask, &j->bias, &j->alibi, &j->sink, &j->dout, &j->out, &j->lse, &j->weights};
+  array *all[] = {&j->q,  &j->k,  &j->v,  &j->mask, &j->bias, &j->alibi, &j->sink,
+                  &j->wq, &j->wk, &j->wv, &j->dout, &j->out,  &j->lse,   &j->weights};
   for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) array_free(all[i]);
   for (int i = 0; i < GRADIENT_COUNT; i++) array_free(array_at(j, gradients[i].gradient));
   free(j->key_lengths);
@@ -39,7 +42,8 @@ static int make_gradients(job *j) {
   int code = EXIT_OK;
   for (int i = 0; i < GRADIENT_COUNT; i++) {
     const heed_view *input = &array_at(j, gradients[i].input)->view;
-    if (input->data) TRY(array_new("a gradient", j->stored, input->ndim, input->dim, array_at(j, gradients[i].gradient)));
+    heed_type type = j->reference || !gradients[i].exact ? j->stored : HEED_F32;
+    if (input->data) TRY(array_new("a gradient", type, input->ndim, input->dim, array_at(j, gradients[i].gradient)));
   }
 done:
   return code;
@@ -155,7 +159,7 @@ static const option options[] = {
     OPTION("lse", 0, TEXT, "FILE", lse, "log-sum-exp of every row's scores"),
     OPTION("grad-out", 0, TEXT, "FILE", grad_out, "the gradient of a loss with respect to the result, shaped like it"),
     OPTION("grads", 0, TEXT, "PREFIX", grads,
-           "write that loss's gradients to PREFIX-q.npy, -k, -v, and -bias and -sink where these are given"),
+           "write that loss's gradients to PREFIX-q.npy, -k, -v, and -bias, -sink, -wq, -wk, -wv where these are given"),
     OPTION("causal", 0, TEXT, "ALIGN", causal,
            "query i sees keys up to its own position: top-left (i), bottom-right (i + m - n) or a number N (i + N)"),
     OPTION("window", 0, TEXT, "L,R", window, "see L keys before and R after the own position; an empty side is unlimited"),
@@ -168,7 +172,12 @@ static const option options[] = {
     OPTION("sink", 0, TEXT, "LIST", sink, "a score a head that joins every row's sum and adds nothing: numbers, or a file of them"),
     OPTION("documents", 0, TEXT, "LIST", documents, "lengths of documents packed one after another; no query sees another document"),
     OPTION("key-documents", 0, TEXT, "LIST", key_documents, "their lengths in keys, where these differ"),
-    OPTION("scale", 0, NUMBER, "S", scale, "factor of the scores (default 1/sqrt(d))"),
+    OPTION("score", 0, CHOICE, "KIND", score, "how a query and a key make a score: q k', wv' tanh(wq q + wk k), q' wq k",
+           .choices = "dot|additive|bilinear"),
+    OPTION("wq", 0, TEXT, "FILE", wq, "weights of an additive score [h,d_q], of a bilinear one [d_q,d_k]"),
+    OPTION("wk", 0, TEXT, "FILE", wk, "weights of an additive score [h,d_k]"),
+    OPTION("wv", 0, TEXT, "FILE", wv, "weights of an additive score [h]"),
+    OPTION("scale", 0, NUMBER, "S", scale, "factor of the scores (default 1/sqrt(d), 1 unless --score is dot)"),
     OPTION("softcap", 0, NUMBER, "C", softcap, "squash scores to C tanh(score / C)", .low = 0, .high = 1e30),
     OPTION("dropout", 0, NUMBER, "P", dropout, "drop each weight with this probability, by --seed and --stream", .low = 0, .high = 1),
     OPTION("stream", 0, WHOLE, "N", stream, "which of a seed's streams of dropout (layers take different ones)", .low = 0,
@@ -188,10 +197,11 @@ const command command_attend = {
     .examples = "  heed attend --q q.npy --k k.npy --v v.npy --causal bottom-right -o out.npy\n"
                 "  heed attend --q a.npz:q --k a.npz:k --v a.npz:v --window 128,0 --align top-left -o out.npy --lse lse.npy\n"
                 "  heed attend --q q.npy --k k.npy --v v.npy --grad-out g.npy --grads grad\n"
-                "  heed attend --q q.npy --k k.npy --v v.npy --causal top-left --documents 100,28 --alibi auto -o out.npy\n",
+                "  heed attend --q q.npy --k k.npy --v v.npy --causal top-left --documents 100,28 --alibi auto -o out.npy\n"
+                "  heed attend --q q.npy --k k.npy --v v.npy --score additive --wq wq.npy --wk wk.npy --wv wv.npy -o out.npy\n",
     .options = options,
     .takes = TAKES_MACHINE | TAKES_SEED,
     .values_size = sizeof(values),
-    .defaults = &(const values){.scale = NAN, .tap = "weights"},
+    .defaults = &(const values){.scale = NAN, .tap = "weights", .score = "dot"},
     .run = run,
 };

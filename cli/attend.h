@@ -10,7 +10,7 @@ typedef struct attend_values {
   const char *causal, *align, *window, *key_lengths, *mask, *bias, *alibi, *sink, *documents, *key_documents;
   double softcap, scale, dropout;
   int64_t stream;
-  const char *type, *tap;
+  const char *type, *tap, *score, *wq, *wk, *wv;
   bool reference;
 } attend_values;
 
@@ -20,9 +20,10 @@ typedef struct attend_job {
   heed_attention attention;
   bool reference;
   heed_type stored; /* of out and the gradients */
-  array q, k, v, mask, bias, alibi, sink, dout;
+  heed_score score;
+  array q, k, v, mask, bias, alibi, sink, wq, wk, wv, dout;
   int64_t *key_lengths, *query_documents, *key_documents;
-  array out, lse, weights, dq, dk, dv, dbias, dsink;
+  array out, lse, weights, dq, dk, dv, dbias, dsink, dwq, dwk, dwv;
 } attend_job;
 
 /* Describes what needs no file. */

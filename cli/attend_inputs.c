@@ -199,6 +199,44 @@ static int load_alibi(const attend_values *v, attend_job *j) {
   return EXIT_OK;
 }
 
+/* Which weights each kind of score has, and so needs. */
+static const struct {
+  const char *name;
+  heed_score_kind kind;
+  bool wq, wk, wv;
+} scores[] = {
+    {"dot", HEED_SCORE_DOT, false, false, false},
+    {"additive", HEED_SCORE_ADDITIVE, true, true, true},
+    {"bilinear", HEED_SCORE_BILINEAR, true, false, false},
+};
+
+static int load_score(const attend_values *v, attend_job *j) {
+  int i = 0, code;
+  while (strcmp(scores[i].name, v->score) != 0) i++;
+  const struct {
+    const char *name, *path;
+    bool has;
+    array *loaded;
+    const heed_view **place;
+  } weights[] = {
+      {"wq", v->wq, scores[i].wq, &j->wq, &j->score.wq},
+      {"wk", v->wk, scores[i].wk, &j->wk, &j->score.wk},
+      {"wv", v->wv, scores[i].wv, &j->wv, &j->score.wv},
+  };
+  j->score = (heed_score){.size = sizeof j->score, .kind = scores[i].kind};
+  for (int w = 0; w < 3; w++) {
+    if (weights[w].has && !weights[w].path) return usage_error("--score %s: needs --%s, its weights", v->score, weights[w].name);
+    if (!weights[w].has && weights[w].path) return usage_error("--%s: --score %s has no such weights", weights[w].name, v->score);
+    if (!weights[w].has) continue;
+    TRY(load_input(v, j, weights[w].path, weights[w].loaded));
+    *weights[w].place = &weights[w].loaded->view;
+  }
+  j->attention.score = &j->score;
+  code = EXIT_OK;
+done:
+  return code;
+}
+
 static int check_ranks(const attend_values *v, const attend_job *j) {
   const heed_view *q = &j->q.view;
   char shape[SHAPE_MAX];
@@ -222,6 +260,7 @@ int attend_load(const attend_values *v, attend_job *j) {
   a->bias = v->bias ? &j->bias.view : NULL;
   a->attend = v->mask ? &j->mask.view : NULL;
   a->sink = v->sink ? &j->sink.view : NULL;
+  TRY(load_score(v, j));
   TRY(load_alibi(v, j));
   TRY(load_key_lengths(v, j));
   TRY(load_packing(v, j));

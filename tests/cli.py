@@ -33,7 +33,7 @@ LAYERS = f"{DATA}/expected/layers"
 
 OK, FAILED, USAGE, BAD_FILE, UNSUPPORTED, NO_MEMORY, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 COMMANDS = "show generate logits tokenize inspect attend bench info help completion".split()
-BENCHES = "attention backward gemm generate".split()
+BENCHES = "attention backward layer gemm generate".split()
 COMPLETE = [c for c in COMMANDS if c != "bench"] + [f"bench {b}" for b in BENCHES]
 ESCAPE = "\x1b"
 
@@ -629,6 +629,40 @@ class Attend(Case):
         self.refuses(USAGE, ["--dropout", "1.5", "0 to 1"], *inputs, "--dropout", "1.5")
         self.refuses(USAGE, ["--stream", "4294967295"], *inputs, "--stream", "4294967296")
 
+    def test_scores(self):
+        additive, bilinear = {"k": (2, 7, 4), "wq": (6, 3), "wk": (6, 4), "wv": (6,)}, {"k": (2, 7, 4), "wq": (3, 4)}
+        for name, shapes in (("additive", additive), ("bilinear", bilinear)):
+            self.naive_case({"score": name}, ["--score", name], shapes=shapes)
+            options = ["--score", name, "--scale", "1.5", "--causal", "bottom-right", "--dropout", "0.25", "--seed", "3"]
+            self.naive_case({"score": name, "scale": 1.5, "causal": "bottom-right", "dropout": 0.25, "seed": 3}, options, bias=True, sink=True, shapes=shapes)
+
+    def test_additive_against_pytorch(self):
+        path = f"{LAYERS}/additive.safetensors"
+        words = ["attend", "--score", "additive", "--wq", f"{path}:Wq", "--wk", f"{path}:Wk", "--wv", f"{path}:wv", "--key-lengths", f"{path}:key_lengths"]
+        for name, key in (("q", "q"), ("k", "k"), ("v", "k"), ("grad-out", "grad_out")):
+            shape, values, _ = read_tensor(path, key)
+            words += [f"--{name}", self.path(f"{name}.npy", npy_bytes(values, (shape[0], 1, *shape[1:]), "d", "<f8"))]
+        words += ["-o", self.path("out.npy"), "--weights", self.path("weights.npy"), "--grads", self.path("grad")]
+        for extra, tolerance in (([], 5e-6), (["--reference"], 1e-12)):
+            self.prints(*words, *extra)
+            found = {name: read_npy(read_file(self.path(f"{name}.npy")))[1] for name in ("out", "weights", "grad-q", "grad-k", "grad-v", "grad-wq", "grad-wk", "grad-wv")}
+            found["grad-k"] = [a + b for a, b in zip(found["grad-k"], found["grad-v"])]  # the keys are the values
+            for name, key in {"out": "out", "weights": "weights", "grad-q": "grad.q", "grad-k": "grad.k", "grad-wq": "grad.Wq", "grad-wk": "grad.Wk", "grad-wv": "grad.wv"}.items():
+                expected = read_tensor(path, key)[1]
+                self.assertLessEqual(distance(found[name], expected), tolerance * max(map(abs, expected)), (name, extra))
+
+    def test_score_refusals(self):
+        f = self.small(q=[2, 3, 4], k=[2, 5, 4], v=[2, 5, 6], wq=[6, 4], wk=[6, 4], wv=[6], thin=[6, 3])
+        inputs = ["attend", "--q", f["q"], "--k", f["k"], "--v", f["v"], "-o", self.path("out.npy")]
+        self.refuses(USAGE, "--score additive: needs --wk", *inputs, "--score", "additive", "--wq", f["wq"], "--wv", f["wv"])
+        self.refuses(USAGE, "--score bilinear: needs --wq", *inputs, "--score", "bilinear")
+        self.refuses(USAGE, "--wq: --score dot has no such weights", *inputs, "--wq", f["wq"])
+        self.refuses(USAGE, "--wk: --score bilinear has no such weights", *inputs, "--score", "bilinear", "--wq", f["wq"], "--wk", f["wk"])
+        self.refuses(USAGE, ["--score", "dot|additive|bilinear"], *inputs, "--score", "general")
+        self.refuses(FAILED, "wq", *inputs, "--score", "additive", "--wq", f["thin"], "--wk", f["wk"], "--wv", f["wv"])
+        self.refuses(BAD_FILE, "nothing.npy", *inputs, "--score", "bilinear", "--wq", self.path("nothing.npy"))
+        self.assertFalse(os.path.exists(self.path("out.npy")))
+
     def test_packed_refusals(self):
         f = self.small(q=[2, 3, 4], k=[2, 5, 4], v=[2, 5, 6])
         inputs = ["attend", "--q", f["q"], "--k", f["k"], "--v", f["v"], "-o", self.path("out.npy")]
@@ -717,6 +751,17 @@ class Bench(Case):
     def test_backward(self):
         for row in self.rows("backward", *self.ATTENTION):
             self.assertEqual(row["flops"], 2 * 2 * self.visible_pairs(row) * (6 * 16 + 4 * row["value_dim"]), row)
+
+    def test_layer(self):
+        rows = self.rows("layer", *"--batch 2 --width 24 --heads 3 --kv-heads 0,1 --n 5,20 --causal 0,1 --pass forward,backward,both".split())
+        self.assertEqual(len(rows), 24)
+        for row in rows:
+            n, kv_heads = row["n"], row["kv_heads"]
+            products = 2 * 2 * n * 24 * (24 + 2 * 8 * kv_heads + 24)
+            attention = 4 * 8 * 2 * 3 * self.visible_pairs({"n": n, "keys": n, "window": -1, "causal": row["causal"]})
+            forward, backward = products + attention, 2 * products + 2.5 * attention
+            self.assertEqual(row["flops"], {"forward": forward, "backward": backward, "both": forward + backward}[row["pass"]], row)
+        self.refuses(USAGE, ["--width", "--heads", "25", "3"], "bench", "layer", "--width", "25", "--heads", "3")
 
     def test_gemm(self):
         rows = self.rows("gemm", *"--batch 2 --rows 1,7 --outputs 5,20 --inputs 9 --transpose-a 0,1 --transpose-b 0,1 --type f32,f16,bf16".split())

@@ -36,11 +36,10 @@ class Attention:
 
     def score_of(self, x, y):
         f = self.inputs
+        scale = self.scale if self.scale is not None else 1 / math.sqrt(len(x)) if self.score == "dot" else 1
         if self.score == "additive":
-            return sum(w * math.tanh(a + b) for w, a, b in zip(f["wv"], product(x, f["wq"]), product(y, f["wk"])))
-        if self.score == "bilinear":
-            return sum(a * b for a, b in zip(x, product(y, f["wq"])))
-        return sum(a * b for a, b in zip(x, y)) * (1 / math.sqrt(len(x)) if self.scale is None else self.scale)
+            return scale * sum(w * math.tanh(a + b) for w, a, b in zip(f["wv"], product(x, f["wq"]), product(y, f["wk"])))
+        return scale * sum(a * b for a, b in zip(x, y if self.score == "dot" else product(y, f["wq"])))
 
     def scores(self, head):
         """Of every pair, hidden or not."""
