@@ -268,7 +268,7 @@ typedef struct heed_attention_gradients {
  * tile by tile. dk and dv sum over the query heads of a group in f32. A query that sees no key has dq = 0 and adds nothing.
  * Bits do not depend on threads. Extra memory O(n · (d + dv)) for the query heads of each key/value head under way, at most one more than there are threads.
  * There are no derivatives of these gradients: attention is differentiated once, and a request for more is HEED_E_UNSUPPORTED (see the sizes of descriptions above).
- * Errors as heed_attention_forward; gradients must not overlap anything. Source: Dao et al., FlashAttention, 2022, appendix B. */
+ * Errors as heed_attention_forward; gradients must not overlap anything. With an additive or bilinear score HEED_E_MEMORY may come when some gradients are written. Source: Dao et al., FlashAttention, 2022, appendix B. */
 HEED_API heed_status heed_attention_backward(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
                                              const heed_view *v, const heed_view *out, const heed_view *lse, const heed_view *dout,
                                              const heed_attention_gradients *gradients);

@@ -374,25 +374,14 @@ static heed_status find_gradients(heed_context *context, const heed_attention *a
   return status;
 }
 
-/* No gradient may share memory with anything. */
-static heed_status check_apart(heed_context *context, const heed_attention *a, const hd_named_view *inputs, int count,
+heed_status hd_gradients_apart(heed_context *context, const heed_attention *a, const hd_named_view *inputs, int count,
                                const heed_attention_gradients *to) {
-  const heed_score *score = a->score;
-  hd_named_view all[32] = {{a->attend, "attend"},
-                           {a->bias, "bias"},
-                           {a->alibi, "alibi"},
-                           {a->sink, "sink"},
-                           {score ? score->wq : NULL, "wq"},
-                           {score ? score->wk : NULL, "wk"},
-                           {score ? score->wv : NULL, "wv"}};
   const hd_named_view gradients[] = {{to->dq, "dq"},       {to->dk, "dk"},   {to->dv, "dv"},   {to->dbias, "dbias"},
                                      {to->dsink, "dsink"}, {to->dwq, "dwq"}, {to->dwk, "dwk"}, {to->dwv, "dwv"}};
-  int n = 7;
-  for (int i = 0; i < count; i++) all[n++] = inputs[i];
   for (int i = 0; i < HD_COUNT(gradients); i++) {
     if (gradients[i].view) HD_TRY(hd_view_check(context, gradients[i].view, gradients[i].name));
-    HD_TRY(hd_outputs_apart(context, &gradients[i], all, n));
-    all[n++] = gradients[i];
+    HD_TRY(hd_output_apart(context, a, gradients[i].view, gradients[i].name, inputs, count));
+    HD_TRY(hd_outputs_apart(context, &gradients[i], gradients, i));
   }
   return HEED_OK;
 }
@@ -411,7 +400,7 @@ heed_status heed_attention_backward(heed_context *context, const heed_attention 
   for (int i = 0; i < HD_COUNT(inputs); i++) HD_TRY(hd_view_check(context, inputs[i].view, inputs[i].name));
   hd_scoring scoring;
   heed_status status = hd_scoring_begin(context, &description, q, k, &to, &scoring);
-  if (status == HEED_OK) status = check_apart(context, &description, inputs, HD_COUNT(inputs), &to);
+  if (status == HEED_OK) status = hd_gradients_apart(context, &description, inputs, HD_COUNT(inputs), &to);
   if (status == HEED_OK) status = find_gradients(context, &description, &scoring, v, out, lse, dout, &to);
   if (status == HEED_OK) status = hd_scoring_end(context, &scoring);
   hd_scoring_free(context, &scoring);

@@ -74,6 +74,10 @@ heed_status hd_bias_gradient_new(const hd_backward *from, const heed_view *dbias
 void hd_bias_gradient_run(hd_bias_gradient *job);
 void hd_bias_gradient_free(hd_bias_gradient *job);
 
+/* No gradient may share memory with an input, an array of the description or another gradient: E_OVERLAP. The inputs have been checked, the gradients are. */
+heed_status hd_gradients_apart(heed_context *context, const heed_attention *a, const hd_named_view *inputs, int count,
+                               const heed_attention_gradients *to);
+
 /* The gradient of the sink; dsink may be NULL. */
 void hd_backward_sink(const hd_backward *from, const heed_view *dsink);
 

@@ -254,10 +254,9 @@ static heed_status check_overlap(heed_context *context, const heed_view *q, cons
                                  const heed_view *lse, const heed_attention *a) {
   HD_REQUIRE(hd_views_same(out, q) || !hd_views_overlap(out, q), context, HEED_E_OVERLAP,
              "out overlaps q (allowed: exactly the same memory)");
-  const hd_named_view others[] = {{k, "k"},          {v, "v"}, {a->attend, "attend"}, {a->bias, "bias"}, {a->alibi, "alibi"},
-                                  {a->sink, "sink"}, {q, "q"}, {out, "out"}};
-  HD_TRY(hd_outputs_apart(context, &(hd_named_view){out, "out"}, others, HD_COUNT(others) - 2));
-  return hd_outputs_apart(context, &(hd_named_view){lse, "lse"}, others, HD_COUNT(others));
+  const hd_named_view others[] = {{k, "k"}, {v, "v"}, {q, "q"}, {out, "out"}};
+  HD_TRY(hd_output_apart(context, a, out, "out", others, HD_COUNT(others) - 2));
+  return hd_output_apart(context, a, lse, "lse", others, HD_COUNT(others));
 }
 
 heed_status heed_attention_forward(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,

@@ -167,8 +167,9 @@ static heed_status read_attention(hd_layer *layer) {
                             .dv = layer->dv};
   HD_TRY(hd_problem_make(context, &given, &shapes, &layer->problem));
   const heed_attention *a = &layer->problem.a;
-  const hd_named_view views[] = {{a->attend, "attend"}, {a->bias, "bias"}, {a->alibi, "alibi"}, {a->sink, "sink"}};
-  for (int i = 0; i < HD_COUNT(views); i++)
+  hd_named_view views[HD_DESCRIPTION_VIEWS];
+  hd_description_views(a, views);
+  for (int i = 0; i < HD_DESCRIPTION_VIEWS; i++)
     if (views[i].view) layer->arrays[layer->array_count++] = views[i];
   HD_REQUIRE(of->dropout >= 0 && of->dropout <= 1, context, HEED_E_ARGUMENT, "dropout %g of the output, allowed 0 to 1",
              of->dropout); // also refuses NaN

@@ -214,9 +214,17 @@ heed_status hd_description_read(heed_context *context, const heed_attention *a, 
   return hd_options_read(context, "heed_attention", a, out, sizeof *out);
 }
 
+void hd_description_views(const heed_attention *a, hd_named_view out[HD_DESCRIPTION_VIEWS]) {
+  const heed_score none = {0}, *score = a->score && a->score->size >= sizeof none ? a->score : &none;
+  const hd_named_view views[HD_DESCRIPTION_VIEWS] = {{a->attend, "attend"}, {a->bias, "bias"}, {a->alibi, "alibi"}, {a->sink, "sink"},
+                                                     {score->wq, "wq"},     {score->wk, "wk"}, {score->wv, "wv"}};
+  memcpy(out, views, sizeof views);
+}
+
 heed_status hd_description_check(heed_context *context, const heed_attention *a) {
-  const hd_named_view views[] = {{a->attend, "attend"}, {a->bias, "bias"}, {a->alibi, "alibi"}, {a->sink, "sink"}};
-  for (int i = 0; i < HD_COUNT(views); i++)
+  hd_named_view views[HD_DESCRIPTION_VIEWS];
+  hd_description_views(a, views);
+  for (int i = 0; i < HD_DESCRIPTION_VIEWS; i++)
     if (views[i].view) HD_TRY(hd_view_check(context, views[i].view, views[i].name));
   return HEED_OK;
 }
@@ -285,6 +293,15 @@ heed_status hd_outputs_apart(heed_context *context, const hd_named_view *output,
     HD_REQUIRE(!inputs[i].view || !output->view || !hd_views_overlap(output->view, inputs[i].view), context, HEED_E_OVERLAP,
                "%s overlaps %s", output->name, inputs[i].name);
   return HEED_OK;
+}
+
+heed_status hd_output_apart(heed_context *context, const heed_attention *a, const heed_view *view, const char *name,
+                            const hd_named_view *inputs, int count) {
+  const hd_named_view output = {view, name};
+  hd_named_view views[HD_DESCRIPTION_VIEWS];
+  hd_description_views(a, views);
+  HD_TRY(hd_outputs_apart(context, &output, inputs, count));
+  return hd_outputs_apart(context, &output, views, HD_DESCRIPTION_VIEWS);
 }
 
 /* Whether the leading dimensions agree, passing over those of 1: [2,3] is not [3,2], though both are a batch of 6. */

@@ -206,6 +206,7 @@ heed_status heed_attention_reference(heed_context *context, const heed_attention
   struct rows rows = {.problem = &problem};
   heed_attention_extras asked = {.size = sizeof asked};
   HD_TRY(hd_options_read(context, "heed_attention_extras", extras, &asked, sizeof asked));
+  HD_TRY(hd_view_check(context, v, "v"));
   HD_TRY(read_inputs(context, a, q, k, v, &rows, &problem));
   HD_TRY(hd_grid_make(context, out, "out", &rows.out));
   HD_TRY(hd_grid_expect(context, &rows.out, out, "out", &rows.q, problem.heads, problem.queries, problem.dv));
@@ -215,16 +216,9 @@ heed_status heed_attention_reference(heed_context *context, const heed_attention
     HD_TRY(hd_row_grid(context, lse, "lse", &rows.q, &rows.lse));
     HD_TRY(hd_number(context, rows.lse.type, "lse"));
   }
-  const hd_named_view others[] = {{q, "q"},
-                                  {k, "k"},
-                                  {v, "v"},
-                                  {problem.a.attend, "attend"},
-                                  {problem.a.bias, "bias"},
-                                  {problem.a.alibi, "alibi"},
-                                  {problem.a.sink, "sink"},
-                                  {out, "out"}};
-  HD_TRY(hd_outputs_apart(context, &(hd_named_view){out, "out"}, others, HD_COUNT(others) - 1));
-  HD_TRY(hd_outputs_apart(context, &(hd_named_view){lse, "lse"}, others, HD_COUNT(others)));
+  const hd_named_view others[] = {{q, "q"}, {k, "k"}, {v, "v"}, {out, "out"}};
+  HD_TRY(hd_output_apart(context, &problem.a, out, "out", others, HD_COUNT(others) - 1));
+  HD_TRY(hd_output_apart(context, &problem.a, lse, "lse", others, HD_COUNT(others)));
   int64_t count = problem.batch * problem.heads * problem.queries, room;
   HD_REQUIRE(hd_mul(hd_workers(context, count), problem.keys, &room), context, HEED_E_OVERFLOW, "too many keys");
   HD_TRY(hd_allocate(context, "attention scores", room, sizeof *rows.scores, &rows.scores));
@@ -269,9 +263,8 @@ heed_status heed_attention_weights_reference(heed_context *context, const heed_a
   HD_TRY(hd_grid_make(context, weights, "weights", &tap.out));
   HD_TRY(hd_grid_expect(context, &tap.out, weights, "weights", &tap.rows.q, tap.asked.n_heads, tap.asked.n_rows, problem.keys));
   HD_TRY(hd_number(context, tap.out.type, "weights"));
-  const hd_named_view inputs[] = {
-      {q, "q"}, {k, "k"}, {problem.a.attend, "attend"}, {problem.a.bias, "bias"}, {problem.a.alibi, "alibi"}, {problem.a.sink, "sink"}};
-  HD_TRY(hd_outputs_apart(context, &(hd_named_view){weights, "weights"}, inputs, HD_COUNT(inputs)));
+  const hd_named_view inputs[] = {{q, "q"}, {k, "k"}};
+  HD_TRY(hd_output_apart(context, &problem.a, weights, "weights", inputs, HD_COUNT(inputs)));
   int64_t count = problem.batch * tap.asked.n_heads * tap.asked.n_rows, room;
   HD_REQUIRE(hd_mul(hd_workers(context, count), problem.keys, &room), context, HEED_E_OVERFLOW, "too many keys");
   HD_TRY(hd_allocate(context, "attention scores", room, sizeof *tap.rows.scores, &tap.rows.scores));
@@ -395,6 +388,7 @@ heed_status heed_attention_backward_reference(heed_context *context, const heed_
   hd_problem problem;
   struct rows rows = {.problem = &problem};
   hd_grid upstream;
+  HD_TRY(hd_view_check(context, v, "v"));
   HD_TRY(read_inputs(context, a, q, k, v, &rows, &problem));
   HD_TRY(hd_grid_make(context, dout, "dout", &upstream));
   HD_TRY(hd_number(context, upstream.type, "dout"));
@@ -411,6 +405,8 @@ heed_status heed_attention_backward_reference(heed_context *context, const heed_
   HD_REQUIRE(rows.score.kind != HEED_SCORE_CALLBACK || rows.score.gradients, context, HEED_E_UNSUPPORTED,
              "the score is a callback without gradients");
   for (int i = 0; i < TARGETS; i++) HD_TRY(hd_gradient_check(context, targets[i].view, targets[i].name, targets[i].like));
+  const hd_named_view inputs[] = {{q, "q"}, {k, "k"}, {v, "v"}, {dout, "dout"}};
+  HD_TRY(hd_gradients_apart(context, &problem.a, inputs, HD_COUNT(inputs), &to));
 
   double *scratch = NULL;
   int64_t sizes[TARGETS] = {0};

@@ -238,13 +238,8 @@ heed_status heed_attention_weights(heed_context *context, const heed_attention *
   HD_TRY(hd_view_check(context, k, "k"));
   HD_TRY(hd_view_check(context, weights, "weights"));
   HD_TRY(hd_description_check(context, &description));
-  const hd_named_view inputs[] = {{q, "q"},
-                                  {k, "k"},
-                                  {description.attend, "attend"},
-                                  {description.bias, "bias"},
-                                  {description.alibi, "alibi"},
-                                  {description.sink, "sink"}};
-  HD_TRY(hd_outputs_apart(context, &(hd_named_view){weights, "weights"}, inputs, HD_COUNT(inputs)));
+  const hd_named_view inputs[] = {{q, "q"}, {k, "k"}};
+  HD_TRY(hd_output_apart(context, &description, weights, "weights", inputs, HD_COUNT(inputs)));
   hd_scoring scoring;
   heed_status status = hd_scoring_begin(context, &description, q, k, NULL, &scoring);
   if (status == HEED_OK) status = hd_source_of_view(context, &scoring.k, "k", &keys);

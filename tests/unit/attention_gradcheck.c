@@ -1,8 +1,22 @@
-/* Every restriction with every modifier, with and without dropout: the oracle's gradients against central differences of the oracle's own forward pass, in
+/* Every score with every restriction and modifier, with and without dropout: the oracle's gradients against central differences of the oracle's own forward pass, in
  * double precision throughout, and the fused gradients against the oracle's. The combinations come from tables; a new one is a line. */
 #include "attention_gradients.h"
 
 static heed_context *context;
+
+static const struct score {
+  const char *name;
+  int kinds;
+  int64_t dk;          /* width of the keys; 0: that of the queries */
+  double h, tolerance; /* of the central differences */
+} scores[] = {
+    // The difference errs by h² times a third derivative and by the rounding of two losses over 2h: a few 1e-9 of what is added up.
+    {"dot product", 0, 0, 1e-5, 1e-7},
+    {"additive score", SAMPLE_ADDITIVE, 4, 1e-5, 1e-7},
+    {"bilinear score", SAMPLE_BILINEAR, 4, 1e-5, 1e-7},
+    // A callback is given f32 and gives f32, so its differences need a longer step.
+    {"callback", SAMPLE_CALLBACK, 4, 0x1p-8, 2e-4},
+};
 
 static const struct restriction {
   const char *name;
@@ -41,8 +55,10 @@ static const struct modifier {
 
 static const double dropouts[] = {0, 0.3, 1};
 
-static void combine(sample *s, random_source *r, const struct restriction *restriction, const struct modifier *modifier, double dropout) {
-  sample_fill(s, r, restriction->kinds | modifier->kinds);
+static void combine(sample *s, random_source *r, const struct score *score, const struct restriction *restriction,
+                    const struct modifier *modifier, double dropout) {
+  s->dk = score->dk;
+  sample_fill(s, r, score->kinds | restriction->kinds | modifier->kinds);
   if (restriction->align != HEED_ALIGN_UNSET) {
     s->a.align = restriction->align;
     s->a.offset = restriction->align == HEED_ALIGN_GIVEN ? below(r, s->m + 4) - 2 : 0;
@@ -59,6 +75,7 @@ typedef struct wide {
   double *data[GRADIENTS];
   heed_view view[GRADIENTS];
   heed_attention a;
+  heed_score score;
 } wide;
 
 static void wide_make(wide *w, const sample *s, const gradients *g) {
@@ -71,6 +88,12 @@ static void wide_make(wide *w, const sample *s, const gradients *g) {
   }
   if (w->a.bias) w->a.bias = &w->view[DBIAS];
   if (w->a.sink) w->a.sink = &w->view[DSINK];
+  if (!w->a.score) return;
+  w->score = *w->a.score;
+  w->a.score = &w->score;
+  if (w->score.wq) w->score.wq = &w->view[DWQ];
+  if (w->score.wk) w->score.wk = &w->view[DWK];
+  if (w->score.wv) w->score.wv = &w->view[DWV];
 }
 
 static void wide_free(wide *w) {
@@ -89,8 +112,8 @@ static double loss(const wide *w, const sample *s, const gradients *g) {
 
 /* ⟨gradient, u⟩ against (loss(x + h u) − loss(x − h u)) / 2h for directions u that move every element of one input. */
 static void check_direction(wide *w, const sample *s, const gradients *g, int input, const double *gradient, random_source *r,
-                            const char *what) {
-  const double h = 1e-5;
+                            const struct score *score, const char *what) {
+  const double h = score->h;
   const int64_t count = g->count[input];
   double *x = w->data[input], *kept = malloc(((size_t)count + 1) * sizeof *kept), *u = malloc(((size_t)count + 1) * sizeof *u), want = 0,
          sides[2];
@@ -105,15 +128,14 @@ static void check_direction(wide *w, const sample *s, const gradients *g, int in
   }
   memcpy(x, kept, (size_t)count * sizeof *x);
   double slope = (sides[1] - sides[0]) / (2 * h);
-  // The difference errs by h² times a third derivative and by the rounding of two losses over 2h: a few 1e-9 of what is added up.
-  if (!(fabs(slope - want) <= 1e-7 * fmax(10, fabs(slope))))
+  if (!(fabs(slope - want) <= score->tolerance * fmax(10, fabs(slope))))
     fail_msg("%s of %s: %.12g, central difference %.12g", gradient_names[input], what, want, slope);
   free(kept);
   free(u);
 }
 
 /* The oracle's gradients are the derivative of its output. */
-static void check_reference(sample *s, random_source *r, const char *what) {
+static void check_reference(sample *s, random_source *r, const struct score *score, const char *what) {
   gradients g;
   wide w;
   double *want[GRADIENTS];
@@ -121,7 +143,7 @@ static void check_reference(sample *s, random_source *r, const char *what) {
   wide_make(&w, s, &g);
   gradients_reference(context, s, &g, want);
   for (int i = 0; i < GRADIENTS; i++) {
-    for (int tries = 0; g.input[i] && tries < 2; tries++) check_direction(&w, s, &g, i, want[i], r, what);
+    for (int tries = 0; g.input[i] && tries < 2; tries++) check_direction(&w, s, &g, i, want[i], r, score, what);
     free(want[i]);
   }
   wide_free(&w);
@@ -129,7 +151,8 @@ static void check_reference(sample *s, random_source *r, const char *what) {
 }
 
 /* The fused gradients are the oracle's: within 5e-6 of the largest of each. */
-static void check_fused(sample *s, random_source *r, const char *what) {
+static void check_fused(sample *s, random_source *r, const struct score *score, const char *what) {
+  (void)score;
   gradients g;
   double *want[GRADIENTS];
   gradients_begin(context, s, r, &g);
@@ -147,27 +170,30 @@ static void check_fused(sample *s, random_source *r, const char *what) {
 }
 
 /* Calls body for every combination, with small shapes that differ from one to the next. */
-static void every_combination(void (*body)(sample *s, random_source *r, const char *what), const int64_t (*lengths)[2], int shapes) {
-  uint64_t seed = 0;
-  for (size_t i = 0; i < sizeof restrictions / sizeof *restrictions; i++)
-    for (size_t j = 0; j < sizeof modifiers / sizeof *modifiers; j++)
-      for (size_t p = 0; p < sizeof dropouts / sizeof *dropouts; p++, seed++) {
-        random_source r = {.seed = 3900 + seed};
-        const int64_t *length = lengths[seed % (uint64_t)shapes];
-        sample s = {.batch = 1 + (int64_t)(seed % 2),
-                    .heads = 2,
-                    .kv_heads = 1 + (int64_t)(seed / 2 % 2),
-                    .n = length[0],
-                    .m = length[1],
-                    .d = 3,
-                    .dv = 2};
-        char what[160];
-        snprintf(what, sizeof what, "%s, %s, dropout %g (seed %llu)", restrictions[i].name, modifiers[j].name, dropouts[p],
-                 (unsigned long long)r.seed);
-        combine(&s, &r, &restrictions[i], &modifiers[j], dropouts[p]);
-        body(&s, &r, what);
-        sample_free(&s);
-      }
+static void every_combination(void (*body)(sample *s, random_source *r, const struct score *score, const char *what),
+                              const int64_t (*lengths)[2], int shapes) {
+  enum {
+    SCORES = sizeof scores / sizeof *scores,
+    RESTRICTIONS = sizeof restrictions / sizeof *restrictions,
+    MODIFIERS = sizeof modifiers / sizeof *modifiers,
+    DROPOUTS = sizeof dropouts / sizeof *dropouts
+  };
+  for (uint64_t at = 0; at < SCORES * RESTRICTIONS * MODIFIERS * DROPOUTS; at++) {
+    const double dropout = dropouts[at % DROPOUTS];
+    const struct modifier *modifier = &modifiers[at / DROPOUTS % MODIFIERS];
+    const struct restriction *restriction = &restrictions[at / DROPOUTS / MODIFIERS % RESTRICTIONS];
+    const struct score *score = &scores[at / DROPOUTS / MODIFIERS / RESTRICTIONS];
+    random_source r = {.seed = 3900 + at};
+    const int64_t *length = lengths[at % (uint64_t)shapes];
+    sample s = {
+        .batch = 1 + (int64_t)(at % 2), .heads = 2, .kv_heads = 1 + (int64_t)(at / 2 % 2), .n = length[0], .m = length[1], .d = 3, .dv = 2};
+    char what[200];
+    snprintf(what, sizeof what, "%s, %s, %s, dropout %g (seed %llu)", score->name, restriction->name, modifier->name, dropout,
+             (unsigned long long)r.seed);
+    combine(&s, &r, score, restriction, modifier, dropout);
+    body(&s, &r, score, what);
+    sample_free(&s);
+  }
 }
 
 static void p39_reference_is_the_derivative(void **state) {
