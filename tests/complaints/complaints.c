@@ -655,7 +655,8 @@ static void complaint_22_the_instruction_set_is_chosen_at_run_time(void **state)
   ok(NULL, heed_context_new(NULL, &best));
   heed_level most = HEED_LEVEL_SCALAR;
   for (heed_level level = HEED_LEVEL_SCALAR; level < HEED_LEVEL_COUNT; level++)
-    if (heed_level_available(level) && level != HEED_LEVEL_AVX2X2) most = level;
+    if (heed_level_available(level) && level != HEED_LEVEL_AVX2X2 && level != HEED_LEVEL_AVX512BF16)
+      most = level; // these are asked for by name
   assert_int_equal(heed_context_level(best), most);
   heed_context_free(best);
   float number = 0;

@@ -31,9 +31,27 @@ enum {
   GEMM_B,
   GEMM_C,
   GEMM_BIAS,
+  ROPE_X,
+  ROPE_OUT,
+  ROPE_POSITIONS,
+  ROPE_FACTORS,
+  X,
+  W_Q,
+  W_K,
+  W_V,
+  W_O,
+  B_Q,
+  B_O,
+  Y,
+  SAVED,
+  DY,
+  DX,
+  DW_Q,
+  DW_O,
+  DB_O,
   VIEWS
 };
-enum { B = 2, H = 4, KV = 2, N = 5, M = 6, D = 8, W = 3, HIDDEN = 7, ROOM = B * H * N * D };
+enum { B = 2, H = 4, KV = 2, N = 5, M = 6, D = 8, W = 3, HIDDEN = 7, OUTPUTS_OF_LAYER = 6, ROOM = B * H * N * D };
 
 /* One call of anything: an array for each view, and every description. */
 typedef struct call {
@@ -45,6 +63,10 @@ typedef struct call {
   heed_attention_gradients gradients;
   heed_attention_rows rows;
   heed_gemm_form form;
+  heed_rope rope;
+  heed_multi_head layer;
+  heed_multi_head_extras kept;
+  heed_multi_head_gradients slopes;
   heed_plan plan;
   int64_t list[4], lengths[B], bounds[8];
   bool no_context, no_extras, no_gradients, no_plan;
@@ -82,6 +104,24 @@ static const struct shape {
     [GEMM_B] = {"b", 3, {B, D, M}},
     [GEMM_C] = {"c", 3, {B, N, M}},
     [GEMM_BIAS] = {"bias", 1, {M}},
+    [ROPE_X] = {"x", 4, {B, H, N, D}},
+    [ROPE_OUT] = {"out", 4, {B, H, N, D}},
+    [ROPE_POSITIONS] = {"positions", 2, {B, N}},
+    [ROPE_FACTORS] = {"factors", 1, {D / 2}},
+    [X] = {"x_query", 3, {B, N, D}},
+    [W_Q] = {"w_q", 2, {D, D}},
+    [W_K] = {"w_k", 2, {D, D}},
+    [W_V] = {"w_v", 2, {D, D}},
+    [W_O] = {"w_o", 2, {OUTPUTS_OF_LAYER, D}},
+    [B_Q] = {"b_q", 1, {D}},
+    [B_O] = {"b_o", 1, {OUTPUTS_OF_LAYER}},
+    [Y] = {"out", 3, {B, N, OUTPUTS_OF_LAYER}},
+    [SAVED] = {"saved", 1, {2 * ROOM}},
+    [DY] = {"dout", 3, {B, N, OUTPUTS_OF_LAYER}},
+    [DX] = {"dx_query", 3, {B, N, D}},
+    [DW_Q] = {"dw_q", 2, {D, D}},
+    [DW_O] = {"dw_o", 2, {OUTPUTS_OF_LAYER, D}},
+    [DB_O] = {"db_o", 1, {OUTPUTS_OF_LAYER}},
 };
 
 /* Whether calls are made with a score of their own: everything is tried without and with one. */
@@ -112,17 +152,35 @@ static void describe(call *c) {
   c->form.size = sizeof c->form;
   c->form.bias = c->given[GEMM_BIAS];
   c->plan.size = sizeof c->plan;
+  c->rope = (heed_rope){.size = sizeof c->rope, .positions = c->given[ROPE_POSITIONS], .factors = c->given[ROPE_FACTORS]};
+  c->layer = (heed_multi_head){.size = sizeof c->layer,
+                               .heads = H,
+                               .w_q = c->given[W_Q],
+                               .w_k = c->given[W_K],
+                               .w_v = c->given[W_V],
+                               .w_o = c->given[W_O],
+                               .b_q = c->given[B_Q],
+                               .b_o = c->given[B_O]};
+  c->kept = (heed_multi_head_extras){.size = sizeof c->kept, .saved = c->given[SAVED]};
+  c->slopes = (heed_multi_head_gradients){
+      .size = sizeof c->slopes, .dx_query = c->given[DX], .dw_q = c->given[DW_Q], .dw_o = c->given[DW_O], .db_o = c->given[DB_O]};
 }
 
 static void legal(call *c) {
   memset(c, 0, sizeof *c);
   for (int i = 0; i < VIEWS; i++) {
-    c->view[i] = heed_view_of(c->data[i], i == ATTEND ? HEED_BOOL : HEED_F32, shapes[i].ndim, shapes[i].dim);
+    c->view[i] = heed_view_of(c->data[i],
+                              i == ATTEND           ? HEED_BOOL
+                              : i == ROPE_POSITIONS ? HEED_I32
+                                                    : HEED_F32,
+                              shapes[i].ndim, shapes[i].dim);
     c->given[i] = &c->view[i];
     float *numbers = (float *)c->data[i];
     for (int j = 0; j < 2 * ROOM; j++) numbers[j] = (float)(j % 7 - 3);
   }
   memset(c->data[ATTEND], 1, sizeof c->data[ATTEND]);
+  memset(c->data[ROPE_POSITIONS], 0, sizeof c->data[ROPE_POSITIONS]);
+  for (int j = 0; j < D / 2; j++) ((float *)c->data[ROPE_FACTORS])[j] = 1;
   c->a = (heed_attention){.align = HEED_ALIGN_START}; // for ALiBi
   describe(c);
 }
@@ -157,15 +215,32 @@ static heed_status explain_plan(call *c) {
 }
 static heed_status gemm(call *c) { return heed_gemm(context_of(c), &c->form, c->given[GEMM_A], c->given[GEMM_B], c->given[GEMM_C]); }
 
-#define BIT(view) (1u << (view))
-#define TERMS     (BIT(ATTEND) | BIT(BIAS) | BIT(SINK) | BIT(ALIBI))
-#define DERIVED   (BIT(DQ) | BIT(DK) | BIT(DV) | BIT(DBIAS) | BIT(DSINK))
-enum { ATTENTION = 1, EXTRAS = 2, GRADIENTS = 4, ROWS = 8, PLAN = 16, FORM = 32 };
+static heed_status rope(call *c) { return heed_rope_apply(context_of(c), &c->rope, c->given[ROPE_X], c->given[ROPE_OUT]); }
+static heed_status rope_reference(call *c) { return heed_rope_reference(context_of(c), &c->rope, c->given[ROPE_X], c->given[ROPE_OUT]); }
+static heed_status layer(call *c) {
+  return heed_multi_head_forward(context_of(c), &c->layer, c->given[X], NULL, NULL, c->given[Y], &c->kept);
+}
+static heed_status layer_backward(call *c) {
+  return heed_multi_head_backward(context_of(c), &c->layer, c->given[X], NULL, NULL, c->given[SAVED], c->given[DY], &c->slopes);
+}
+static heed_status layer_reference(call *c) {
+  return heed_multi_head_reference(context_of(c), &c->layer, c->given[X], NULL, NULL, c->given[Y]);
+}
+static heed_status layer_backward_reference(call *c) {
+  return heed_multi_head_backward_reference(context_of(c), &c->layer, c->given[X], NULL, NULL, c->given[DY], &c->slopes);
+}
+
+#define BIT(view)       ((uint64_t)1 << (view))
+#define TERMS           (BIT(ATTEND) | BIT(BIAS) | BIT(SINK) | BIT(ALIBI))
+#define LAYERS          (BIT(X) | BIT(W_Q) | BIT(W_K) | BIT(W_V) | BIT(W_O) | BIT(B_Q) | BIT(B_O))
+#define LAYER_GRADIENTS (BIT(DX) | BIT(DW_Q) | BIT(DW_O) | BIT(DB_O))
+#define DERIVED         (BIT(DQ) | BIT(DK) | BIT(DV) | BIT(DBIAS) | BIT(DSINK))
+enum { ATTENTION = 1, EXTRAS = 2, GRADIENTS = 4, ROWS = 8, PLAN = 16, FORM = 32, ROPE = 64, LAYER = 128 };
 
 static const struct function {
   const char *name;
   heed_status (*run)(call *c);
-  unsigned inputs, outputs, optional; /* views, as bits; optional ones may be NULL */
+  uint64_t inputs, outputs, optional; /* views, as bits; optional ones may be NULL */
   int parts;                          /* descriptions that it takes */
 } functions[] = {
     {"heed_attention_forward", forward, BIT(Q) | BIT(K) | BIT(V) | TERMS, BIT(OUT) | BIT(LSE), BIT(LSE) | TERMS, ATTENTION | EXTRAS},
@@ -178,16 +253,26 @@ static const struct function {
     {"heed_attention_weights_reference", weights_reference, BIT(Q) | BIT(K) | TERMS, BIT(WEIGHTS), TERMS, ATTENTION | ROWS},
     {"heed_attention_explain_plan", explain_plan, BIT(Q) | BIT(K) | BIT(V) | TERMS, 0, TERMS, ATTENTION | PLAN},
     {"heed_gemm", gemm, BIT(GEMM_A) | BIT(GEMM_B) | BIT(GEMM_BIAS), BIT(GEMM_C), BIT(GEMM_BIAS), FORM},
+    {"heed_rope_apply", rope, BIT(ROPE_X) | BIT(ROPE_POSITIONS) | BIT(ROPE_FACTORS), BIT(ROPE_OUT), BIT(ROPE_POSITIONS) | BIT(ROPE_FACTORS),
+     ROPE},
+    {"heed_rope_reference", rope_reference, BIT(ROPE_X) | BIT(ROPE_POSITIONS) | BIT(ROPE_FACTORS), BIT(ROPE_OUT),
+     BIT(ROPE_POSITIONS) | BIT(ROPE_FACTORS), ROPE},
+    {"heed_multi_head_forward", layer, LAYERS, BIT(Y) | BIT(SAVED), BIT(B_Q) | BIT(B_O) | BIT(SAVED), LAYER},
+    {"heed_multi_head_backward", layer_backward, LAYERS | BIT(SAVED) | BIT(DY), LAYER_GRADIENTS, BIT(B_Q) | BIT(B_O) | LAYER_GRADIENTS,
+     LAYER},
+    {"heed_multi_head_reference", layer_reference, LAYERS, BIT(Y), BIT(B_Q) | BIT(B_O), LAYER},
+    {"heed_multi_head_backward_reference", layer_backward_reference, LAYERS | BIT(DY), LAYER_GRADIENTS,
+     BIT(B_Q) | BIT(B_O) | LAYER_GRADIENTS, LAYER},
 };
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
 
-static unsigned inputs_of(const struct function *f) {
+static uint64_t inputs_of(const struct function *f) {
   return f->inputs | (scored && f->parts & ATTENTION ? BIT(WQ) | BIT(WK) | BIT(WV) : 0);
 }
-static unsigned outputs_of(const struct function *f) {
+static uint64_t outputs_of(const struct function *f) {
   return f->outputs | (scored && f->parts & GRADIENTS ? BIT(DWQ) | BIT(DWK) | BIT(DWV) : 0);
 }
-static unsigned optional_of(const struct function *f) { return f->optional | (f->parts & GRADIENTS ? BIT(DWQ) | BIT(DWK) | BIT(DWV) : 0); }
+static uint64_t optional_of(const struct function *f) { return f->optional | (f->parts & GRADIENTS ? BIT(DWQ) | BIT(DWK) | BIT(DWV) : 0); }
 
 /* The call returns that status, explains itself, and changes no byte of any array; then it is legal again. */
 static void refused(const struct function *f, call *c, heed_status want, const char *what) {
@@ -218,7 +303,7 @@ static void all_are_legal(void **state) {
 
 /* ---- wrong views ------------------------------------------------------------------------------------------------------------------------ */
 
-static void wrong_type(call *c, int v) { c->view[v].type = HEED_I32; }
+static void wrong_type(call *c, int v) { c->view[v].type = v == ATTEND ? HEED_I32 : HEED_BOOL; }
 static void unknown_type(call *c, int v) { c->view[v].type = (heed_type)42; }
 static void negative_type(call *c, int v) { c->view[v].type = (heed_type)-1; }
 static void null_data(call *c, int v) { c->view[v].data = NULL; }
@@ -280,6 +365,7 @@ static void wrong_views_once(void) {
         if (mistake->only == OUTPUTS && !(outputs_of(function) & BIT(v))) continue;
         if (mistake->only == ROWS_OF_OUTPUTS && (!(outputs_of(function) & BIT(v)) || c.view[v].ndim < 2)) continue;
         if (mistake->only == BYTES && v == ATTEND) continue;
+        if ((mistake->make == wrong_last || mistake->make == wrong_first) && v == SAVED) continue; // as much as it needs, or more
         if (mistake->make == wrong_last && v == V && function->parts & PLAN) continue; // nothing there has the width of the values
         char what[96];
         snprintf(what, sizeof what, "%s %s", shapes[v].name, mistake->name);
@@ -303,6 +389,7 @@ static void overlaps_once(void) {
         for (int shift = 0; shift < 2; shift++) {
           const struct function *function = &functions[f];
           if (!(outputs_of(function) & BIT(v)) || v == other || !((inputs_of(function) | outputs_of(function)) & BIT(other))) continue;
+          if (v == ROPE_OUT && other == ROPE_X && !shift) continue; // in place is allowed
           char what[96];
           snprintf(what, sizeof what, "%s %s %s", shapes[v].name, shift ? "in the midst of" : "in the place of", shapes[other].name);
           c.view[v].data = (char *)c.view[other].data + (shift ? 4 : 0);
