@@ -51,7 +51,7 @@ enum {
   DB_O,
   VIEWS
 };
-enum { B = 2, H = 4, KV = 2, N = 5, M = 6, D = 8, W = 3, HIDDEN = 7, OUTPUTS_OF_LAYER = 6, ROOM = B * H * N * D };
+enum { B = 2, H = 4, KV = 2, N = 5, M = 6, D = 8, W = 3, HIDDEN = 7, OUTPUTS_OF_LAYER = 6, ROOM = 2 * B * H * N * D };
 
 /* One call of anything: an array for each view, and every description. */
 typedef struct call {
