@@ -9,6 +9,9 @@
 #include <unistd.h>
 #endif
 
+/* Bits that not every compiler's header has: of leaf 7, EDX of subleaf 0 and EAX of subleaf 1. */
+enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24, AVX512BF16 = 1 << 5 };
+
 static uint64_t saved_registers(void) {
   uint32_t low, high;
   __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
@@ -30,8 +33,8 @@ hd_cpu hd_cpu_read(void) {
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return cpu;
   cpu.avx2 = b & bit_AVX2;
   cpu.avx512 = cpu.avx2 && (saved & 0xe6) == 0xe6 && (b & bit_AVX512F) && (b & bit_AVX512BW) && (b & bit_AVX512VL) && (b & bit_AVX512DQ);
-  bool tiles = (saved & 0x60000) == 0x60000 && (d & bit_AMX_TILE) && (d & bit_AMX_BF16);
-  cpu.avx512bf16 = cpu.avx512 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & bit_AVX512BF16);
+  bool tiles = (saved & 0x60000) == 0x60000 && (d & AMX_TILE) && (d & AMX_BF16);
+  cpu.avx512bf16 = cpu.avx512 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & AVX512BF16);
   cpu.amx = cpu.avx512bf16 && tiles;
   return cpu;
 }

@@ -75,6 +75,17 @@ INLINE void multiply_tiles(const tile_product *t, const int vectors) {
 #undef END
 }
 
+/* MemorySanitizer does not see what tiles store. */
+#if defined(__has_feature)
+#if __has_feature(memory_sanitizer)
+void __msan_unpoison(const volatile void *memory, size_t bytes);
+#define STORED(memory, floats) __msan_unpoison(memory, (size_t)(floats) * sizeof(float))
+#endif
+#endif
+#ifndef STORED
+#define STORED(memory, floats) ((void)0)
+#endif
+
 /* `rows` rows of sums, 16 at a time. */
 static void multiply_rows(tile_product t, int64_t rows, int vectors) {
   const int rest = (int)(t.pairs % 16);
@@ -88,6 +99,7 @@ static void multiply_rows(tile_product t, int64_t rows, int vectors) {
     case 3: multiply_tiles(&t, 3); break;
     case 4: multiply_tiles(&t, 4); break;
     }
+    for (int64_t i = row; i < HD_MIN(row + 16, rows); i++) STORED(t.c + (i - row) * t.c_stride, vectors * LANES);
     t.a = (const char *)t.a + 16 * t.a_stride;
     t.c += 16 * t.c_stride;
   }
