@@ -31,6 +31,9 @@ struct worker {
   float *dw;              /* [64][key columns]: what each key adds to the gradient of the score's weights */
 };
 
+/* Visits of a head up to this size, 1 MiB, are taken to stay in a second-level cache. */
+enum { NEAR_FLOATS = 256 << 10 };
+
 struct job {
   hd_backward from;
   hd_grid dq, dk, dv; /* one that is not asked for has no data */
@@ -134,18 +137,37 @@ static void padded_rows(const struct job *job, const hd_grid *grid, const hd_lan
   }
 }
 
-static void meet(const struct job *job, const struct worker *worker, struct visit *visit, hd_attn_tile *tile, int64_t k0) {
+/* Asks for the rows of a visit to come, while the sums over this one's run. */
+static void look_ahead(const hd_grid *grid, const hd_lanes *next, hd_attn_tile *tile) {
+  memset(tile->ahead, 0, sizeof tile->ahead);
+  if (next) tile->ahead[0] = hd_rows_ahead(grid, hd_grid_row(grid, next->batch, next->head[0], next->row[0]), next->count / next->heads);
+}
+
+/* next: the visit that follows, already begun, or NULL. */
+static void meet(const struct job *job, const struct worker *worker, struct visit *visit, const struct visit *next, hd_attn_tile *tile,
+                 int64_t k0) {
   const hd_problem *problem = job->from.problem;
   const hd_kernels *kernels = problem->kernels;
   const hd_lanes *lanes = &visit->rows.lanes;
   const float *rows[HD_MAX_LANES];
+  const hd_lanes *next_lanes = next ? &next->rows.lanes : NULL;
   uint64_t visible[HD_KEY_TILE];
+  memset(tile->ahead, 0, sizeof tile->ahead);
+  if (next) {
+    const hd_attn_gradient *g = &next->rows.gradient[0];
+    const int64_t padded = next->rows.padded, d = problem->d, dv = problem->dv;
+    tile->ahead[0] = (hd_ahead){.at = g->block.q, .stride = padded, .columns = padded, .rows = (int)d};
+    tile->ahead[1] = (hd_ahead){.at = g->dout, .stride = padded, .columns = padded, .rows = (int)dv};
+    if (g->dq) tile->ahead[2] = (hd_ahead){.at = g->dq, .stride = padded, .columns = padded, .rows = (int)d};
+  }
   if (!hd_visit_tile(&job->from, &worker->scratch, &visit->rows, tile, k0, visible)) return;
   if (job->dv.data) {
+    look_ahead(&job->from.dout, next_lanes, tile);
     padded_rows(job, &job->from.dout, lanes, problem->dv, job->dv_columns, worker, worker->douts, rows);
     kernels->attn_backward_keys(tile, worker->scratch.p, lanes->count, rows, job->dv_columns, worker->dv);
   }
   if (!job->dk.data && !problem->scoring) return;
+  look_ahead(&job->from.q, next_lanes, tile);
   padded_rows(job, &job->from.q, lanes, problem->d, job->d_columns, worker, worker->queries, rows);
   if (!problem->scoring) {
     kernels->attn_backward_keys(tile, worker->scratch.ds, lanes->count, rows, job->d_columns, worker->dk);
@@ -193,6 +215,7 @@ static void run_piece(struct job *job, int64_t piece, const struct worker *worke
   }
   wait_for(&slot->owner, kv);
   int keys = (int)HD_MIN(problem->keys - k0, HD_KEY_TILE);
+  const bool far = job->visit_floats * job->visits > NEAR_FLOATS; // otherwise a head's visits stay near by themselves
   hd_attn_tile tile = {.keys = keys};
   if (keys > 0) hd_visit_keys(&job->from, &worker->scratch, kv, k0, &tile);
   memset(worker->dk, 0, (size_t)(job->key_columns * HD_KEY_TILE) * sizeof(float));
@@ -203,7 +226,9 @@ static void run_piece(struct job *job, int64_t piece, const struct worker *worke
     wait_for(&visit->passed, index);
     if (index == 0) begin_visit(job, worker, kv, i, visit);
     if (index > 0 && k0 % HD_KEY_CHUNK == 0) merge_chunk(job, visit);
-    if (keys > 0) meet(job, worker, visit, &tile, k0);
+    const struct visit *next = far && i + 1 < job->visits ? &slot->visits[i + 1] : NULL;
+    if (next && atomic_load_explicit(&next->passed, memory_order_acquire) == 0) next = NULL; // not begun
+    if (keys > 0) meet(job, worker, visit, next, &tile, k0);
     if (index == job->key_tiles - 1) end_visit(job, worker, visit);
     atomic_store_explicit(&visit->passed, index + 1, memory_order_release);
   }

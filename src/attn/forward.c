@@ -16,6 +16,9 @@ struct worker {
   float *keys, *values;             /* [64][d], [64][dv]: keys and values that need one */
 };
 
+/* Keys and values of a head up to half a megabyte are taken to stay in a second-level cache. */
+enum { NEAR_FLOATS = 128 << 10 };
+
 struct job {
   const hd_problem *problem;
   hd_grid q, out, lse; /* lse.data NULL: not asked */
@@ -87,17 +90,16 @@ static void write_rows(const struct job *job, const struct worker *worker, const
   const hd_grid *out = &job->out;
   bool direct = out->type == HEED_F32 && out->column_stride == 1;
   float lse[HD_MAX_LANES], *rows[HD_MAX_LANES];
-  for (int i = 0; i < lanes->count; i++)
-    rows[i] = direct ? (float *)hd_grid_row(out, lanes->batch, lanes->head[i], lanes->row[i]) : worker->rows + i * problem->dv;
+  char *address[HD_MAX_LANES];
+  hd_lane_addresses(out, lanes, address);
+  for (int i = 0; i < lanes->count; i++) rows[i] = direct ? (float *)address[i] : worker->rows + i * problem->dv;
   for (int i = 0; i < count; i++) {
     hd_attn_block *block = &blocks[i];
     kernels->attn_finish(block, job->lse.data ? lse + block->shift : NULL);
     kernels->from_lanes(block->total_o, block->lanes, HD_MIN(lanes->count - block->shift, block->lanes), problem->dv, rows + block->shift);
   }
   for (int i = 0; i < lanes->count; i++) {
-    if (!direct)
-      hd_from_floats(kernels, rows[i], problem->dv, hd_grid_row(out, lanes->batch, lanes->head[i], lanes->row[i]), out->type,
-                     out->column_stride);
+    if (!direct) hd_from_floats(kernels, rows[i], problem->dv, address[i], out->type, out->column_stride);
     if (job->lse.data) *(float *)hd_grid_row(&job->lse, lanes->batch, lanes->head[i], lanes->row[i]) = lse[i];
   }
 }
@@ -111,6 +113,22 @@ static void merge_sink(const struct job *job, const hd_lanes *lanes, hd_attn_blo
     block->l[lane] = 1;
   }
   problem->kernels->attn_merge(block);
+}
+
+/* What the tiles after this one read: more keys and values, where a head's do not stay in the second-level cache by themselves. After the last tile of all it is the rows of the output, and the queries
+ * that this worker is likely to take next. */
+static void look_ahead(const struct job *job, const hd_lanes *lanes, int64_t keys_left, hd_attn_tile *tile) {
+  const hd_problem *problem = job->problem;
+  const hd_grid *k = &job->k->grid, *v = &job->v->grid;
+  if (keys_left > 0) {
+    if (!tile->k || job->k->page || problem->keys * (problem->d + problem->dv) <= NEAR_FLOATS) return;
+    tile->ahead[0] = hd_rows_ahead(k, tile->k + HD_KEY_TILE * tile->k_stride, keys_left);
+    tile->ahead[1] = hd_rows_ahead(v, tile->v + HD_KEY_TILE * tile->v_stride, keys_left);
+  } else {
+    int64_t rows = lanes->count / lanes->heads, next = lanes->row[0] - job->tiling.queries * problem->context->threads;
+    tile->ahead[0] = hd_rows_ahead(&job->out, hd_grid_row(&job->out, lanes->batch, lanes->head[0], lanes->row[0]), rows);
+    if (next >= 0) tile->ahead[1] = hd_rows_ahead(&job->q, hd_grid_row(&job->q, lanes->batch, lanes->head[0], next), job->tiling.queries);
+  }
 }
 
 static void attend_lanes(const struct job *job, const struct worker *worker, const hd_lanes *lanes, int64_t kv_head) {
@@ -156,6 +174,7 @@ static void attend_lanes(const struct job *job, const struct worker *worker, con
       tile.scored = true;
     }
     if (hd_terms_in_lanes(problem, lanes, k0, k1, worker->rows, worker->terms, padded)) tile.bias = worker->terms;
+    look_ahead(job, lanes, end - k1, &tile);
     for (int i = 0; i < count; i++) kernels->attn_tile(&blocks[i], &tile);
   }
   for (int i = 0; i < count; i++) {

@@ -17,10 +17,12 @@ void hd_lanes_of(const hd_problem *problem, const hd_tiling *tiling, int64_t kv,
   lanes->heads = (int)HD_MIN(tiling->heads, problem->group - first);
   lanes->batch = kv / problem->kv_heads;
   lanes->count = (int)(lanes->heads * queries);
-  for (int lane = 0; lane < lanes->count; lane++) {
-    lanes->head[lane] = kv % problem->kv_heads * problem->group + first + lane / queries;
-    lanes->row[lane] = q0 + lane % queries;
-  }
+  int lane = 0;
+  for (int h = 0; h < lanes->heads; h++)
+    for (int64_t i = 0; i < queries; i++, lane++) {
+      lanes->head[lane] = kv % problem->kv_heads * problem->group + first + h;
+      lanes->row[lane] = q0 + i;
+    }
 }
 
 int hd_lanes_padded(const hd_problem *problem, const hd_lanes *lanes) {
@@ -43,10 +45,23 @@ hd_attn_block hd_lanes_block(const hd_problem *problem, const hd_lanes *lanes, i
   };
 }
 
+void hd_lane_addresses(const hd_grid *grid, const hd_lanes *lanes, char **rows) {
+  for (int i = 0; i < lanes->count; i++) // lanes are rows in order, head by head
+    rows[i] = i && lanes->head[i] == lanes->head[i - 1] ? rows[i - 1] + (lanes->row[i] - lanes->row[i - 1]) * grid->row_stride * grid->size
+                                                        : hd_grid_row(grid, lanes->batch, lanes->head[i], lanes->row[i]);
+}
+
+hd_ahead hd_rows_ahead(const hd_grid *grid, const void *row, int64_t rows) {
+  if (rows <= 0 || grid->type != HEED_F32 || grid->column_stride != 1) return (hd_ahead){0};
+  return (hd_ahead){.at = row, .stride = grid->row_stride, .columns = grid->columns, .rows = (int)HD_MIN(rows, HD_KEY_TILE)};
+}
+
 void hd_lane_rows(const hd_kernels *kernels, const hd_grid *grid, const hd_lanes *lanes, int64_t column, int64_t columns, float *scratch,
                   const float **rows) {
+  char *address[HD_MAX_LANES];
+  hd_lane_addresses(grid, lanes, address);
   for (int i = 0; i < lanes->count; i++) {
-    const char *row = hd_grid_row(grid, lanes->batch, lanes->head[i], lanes->row[i]) + column * grid->column_stride * grid->size;
+    const char *row = address[i] + column * grid->column_stride * grid->size;
     if (grid->type == HEED_F32 && grid->column_stride == 1) {
       rows[i] = (const float *)row;
     } else {

@@ -33,6 +33,12 @@ int hd_lanes_blocks(const hd_problem *problem, const hd_lanes *lanes);
 hd_attn_block hd_lanes_block(const hd_problem *problem, const hd_lanes *lanes, int i);
 enum { HD_MAX_BLOCKS = HD_MAX_LANES / 4 }; // the narrowest block is the scalar level's
 
+/* Where the lanes' rows of `grid` lie. */
+void hd_lane_addresses(const hd_grid *grid, const hd_lanes *lanes, char **rows);
+
+/* `rows` rows of a grid from `row` on as something to ask for ahead; nothing where the kernels do not read them in place or there are none. */
+hd_ahead hd_rows_ahead(const hd_grid *grid, const void *row, int64_t rows);
+
 /* The rows of `grid` that the lanes name, columns [column, column + columns), as pointers to contiguous f32: into the grid where it is that, else into scratch [count][columns]. */
 void hd_lane_rows(const hd_kernels *kernels, const hd_grid *grid, const hd_lanes *lanes, int64_t column, int64_t columns, float *scratch,
                   const float **rows);

@@ -27,10 +27,17 @@ typedef struct {
   }
 #endif
 
+/* Asks for the rows that fall to parts [from, to) of all: a register tile's share, so that no more lines are under way at once than a core can wait for. */
+static void ask(const hd_ahead *ahead, int64_t from, int64_t to, int64_t all) {
+  for (int64_t row = ahead->rows * from / all; row < ahead->rows * to / all; row++)
+    for (int64_t c = 0; c < ahead->columns; c += HD_ALIGN / 4) __builtin_prefetch(ahead->at + row * ahead->stride + c, 0, 2);
+}
+
 /* out[key][lane] = Σ_i key[i] q[i][lane] for keys [from, to), i ascending, one chain. top, unless NULL, collects the largest of each lane. */
 INLINE void multiply_scores(const float *keys, int64_t stride, int count, int from, int to, const float *q, int64_t d, int lanes,
-                            float *out, int64_t out_stride, vf *top, const int rows, const int vectors) {
+                            float *out, int64_t out_stride, vf *top, const hd_ahead *ahead, const int rows, const int vectors) {
   for (int first = from; first < to; first += rows) {
+    if (ahead->at) ask(ahead, first, first + rows, HD_KEY_TILE);
     vf sum[8][4];
     const float *key[8];
 #pragma GCC unroll 8
@@ -73,8 +80,9 @@ INLINE void multiply_scores(const float *keys, int64_t stride, int count, int fr
 
 /* o[column][lane] += Σ over keys [from, to) of values[key][column] p[key][lane], ascending, one chain. Columns [begin, end) a multiple of rows. */
 INLINE void multiply_values(const float *values, int64_t stride, int from, int to, int64_t begin, int64_t end, const float *p,
-                            int64_t p_stride, int lanes, float *o, const int rows, const int vectors) {
+                            int64_t p_stride, int lanes, float *o, const hd_ahead *ahead, const int rows, const int vectors) {
   for (int64_t column = begin; column < end; column += rows) {
+    if (ahead->at) ask(ahead, column, column + rows, end);
     vf sum[8][4];
     float *at = o + column * lanes;
 #pragma GCC unroll 8
@@ -169,11 +177,11 @@ INLINE float *block_scores(const hd_attn_block *block, const hd_attn_tile *tile)
  * compute a key twice, rather than go past it into rows of the scratch that belong to others; only a run of fewer keys than its tiles does, and such a run ends with the tile of keys. q and out
  * begin at lane 0 of the block. */
 INLINE void score_width(const hd_attn_tile *tile, const run *r, const float *keys, int64_t stride, const float *q, int64_t d, int lanes,
-                        float *out, vf *top, const int rows, const int vectors) {
+                        float *out, vf *top, const hd_ahead *ahead, const int rows, const int vectors) {
   int whole = r->from + (r->to - r->from) / rows * rows, first = r->first * LANES;
   int tail = HD_MAX(r->from, r->to - (r->to - whole + 3) / 4 * 4);
-  multiply_scores(keys, stride, tile->keys, r->from, whole, q + first, d, lanes, out + first, tile->stride, top, rows, vectors);
-  multiply_scores(keys, stride, tile->keys, tail, r->to, q + first, d, lanes, out + first, tile->stride, top, 4, vectors);
+  multiply_scores(keys, stride, tile->keys, r->from, whole, q + first, d, lanes, out + first, tile->stride, top, ahead, rows, vectors);
+  multiply_scores(keys, stride, tile->keys, tail, r->to, q + first, d, lanes, out + first, tile->stride, top, ahead, 4, vectors);
 }
 
 /* Scores of one run: product, softcap, bias, visibility. top [MAX_VECTORS], unless NULL, collects the largest visible score. */
@@ -181,7 +189,8 @@ static void score_run(const hd_attn_block *block, const hd_attn_tile *tile, cons
   bool changed = tile->scored || tile->visible || tile->bias || tile->softcap != 0;
   vf *largest = top && !changed ? top + r->first : NULL; // changed scores have another maximum
 #define SCORES(rows, vectors)                                                                                                              \
-  score_width(tile, r, tile->k, tile->k_stride, block->q, block->d, block->lanes, block_scores(block, tile), largest, rows, vectors)
+  score_width(tile, r, tile->k, tile->k_stride, block->q, block->d, block->lanes, block_scores(block, tile), largest, &tile->ahead[0],     \
+              rows, vectors)
   if (!tile->scored) { FOR_WIDTH(r->vectors, SCORES) }
 #undef SCORES
   if (!changed) return;
@@ -258,22 +267,22 @@ static void drop(const hd_attn_block *block, const hd_attn_tile *tile, const run
 
 /* A run's sums: register tiles of `rows` columns, what is left in tiles of 4 and then 1. */
 INLINE void add_width(const hd_attn_tile *tile, const run *r, const float *values, int64_t stride, int64_t columns, const float *p,
-                      int lanes, float *o, const int rows, const int vectors) {
+                      int lanes, float *o, const hd_ahead *ahead, const int rows, const int vectors) {
   int64_t whole = columns / rows * rows, fours = whole + (columns - whole) / 4 * 4;
-  multiply_values(values, stride, r->from, r->to, 0, whole, p, tile->stride, lanes, o, rows, vectors);
-  multiply_values(values, stride, r->from, r->to, whole, fours, p, tile->stride, lanes, o, 4, vectors);
-  multiply_values(values, stride, r->from, r->to, fours, columns, p, tile->stride, lanes, o, 1, vectors);
+  multiply_values(values, stride, r->from, r->to, 0, whole, p, tile->stride, lanes, o, ahead, rows, vectors);
+  multiply_values(values, stride, r->from, r->to, whole, fours, p, tile->stride, lanes, o, ahead, 4, vectors);
+  multiply_values(values, stride, r->from, r->to, fours, columns, p, tile->stride, lanes, o, ahead, 1, vectors);
 }
 
 /* o[column][lane] += Σ over the run's keys of values[key][column] p[key][lane]; p and o begin at the block's lane 0. */
 static void add_values(const hd_attn_block *block, const hd_attn_tile *tile, const run *r, const float *values, int64_t stride,
-                       int64_t columns, bool finite, const float *p, float *o) {
+                       int64_t columns, bool finite, const hd_ahead *ahead, const float *p, float *o) {
   if (!finite) {
     multiply_values_where_seen(block, tile, r, values, stride, columns, p, o);
     return;
   }
 #define VALUES(rows, vectors)                                                                                                              \
-  add_width(tile, r, values, stride, columns, p + r->first * LANES, block->lanes, o + r->first * LANES, rows, vectors)
+  add_width(tile, r, values, stride, columns, p + r->first * LANES, block->lanes, o + r->first * LANES, ahead, rows, vectors)
   FOR_WIDTH(r->vectors, VALUES)
 #undef VALUES
 }
@@ -288,6 +297,7 @@ static bool block_sees_all(const hd_attn_block *block, const hd_attn_tile *tile)
 void KERNEL(attn_tile)(hd_attn_block *block, const hd_attn_tile *given) {
   hd_attn_tile copy, *tile = &copy;
   copy = *given;
+  if (block->shift) memset(tile->ahead, 0, sizeof tile->ahead); // the tile's first block has asked
   if (tile->visible && block_sees_all(block, tile)) tile->visible = NULL;
   run runs[HD_KEY_TILE / 16];
   int count = find_runs(block, tile, runs);
@@ -311,7 +321,7 @@ void KERNEL(attn_tile)(hd_attn_block *block, const hd_attn_tile *given) {
   }
   block->seen |= seen;
   for (int i = 0; i < count; i++)
-    add_values(block, tile, &runs[i], tile->v, tile->v_stride, block->dv, finite, block_scores(block, tile), block->o);
+    add_values(block, tile, &runs[i], tile->v, tile->v_stride, block->dv, finite, &tile->ahead[1], block_scores(block, tile), block->o);
 }
 
 void KERNEL(attn_scores)(const hd_attn_block *block, const hd_attn_tile *tile) {

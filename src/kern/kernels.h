@@ -39,6 +39,13 @@ typedef struct hd_attn_block {
 /* The log-sum-exp of a row, in natural units, from its maximum in log2 units and its sum. */
 static inline float hd_attn_lse(float m, float l) { return (float)(((double)m + log2((double)l)) * HD_LN2); }
 
+/* Rows of floats that a later call will read, asked for from outer caches bit by bit while a product runs. at NULL: none. */
+typedef struct hd_ahead {
+  const float *at;
+  int64_t stride, columns;
+  int rows;
+} hd_ahead;
+
 /* At most 64 keys and values, rows contiguous, and what the block's queries may see of them. */
 typedef struct hd_attn_tile {
   const float *k, *v;
@@ -56,6 +63,7 @@ typedef struct hd_attn_tile {
   bool scored;          /* scores holds the products already, in log2 units; backward then leaves dq alone */
   const uint64_t *kept; /* as visible: what dropout keeps, or NULL where there is none */
   float keep_factor;    /* 1 / (1 − dropout) */
+  hd_ahead ahead[3];    /* one a product: of attn_tile two, of attn_backward_lanes three, of attn_backward_keys one */
 } hd_attn_tile;
 
 /* Which pairs dropout keeps: for each query lane its row and its head (counted over the batch), for keys [key, key + keys), at most one tile. */
