@@ -156,6 +156,9 @@ static heed_status read_attention(hd_layer *layer) {
   heed_attention given;
   HD_TRY(hd_description_read(context, of->attention, &given));
   HD_TRY(hd_description_check(context, &given));
+  heed_score score = {.size = sizeof score};
+  HD_TRY(hd_options_read(context, "heed_score", given.score, &score, sizeof score));
+  HD_REQUIRE(score.kind == HEED_SCORE_DOT, context, HEED_E_UNSUPPORTED, "the multi-head layer scores by products of queries and keys");
   const hd_shapes shapes = {.lead = 1,
                             .lead_dim = &layer->batch,
                             .heads = layer->heads,

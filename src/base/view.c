@@ -151,6 +151,7 @@ bool hd_views_overlap(const heed_view *a, const heed_view *b) {
   uintptr_t a_begin, a_end, b_begin, b_end;
   hd_view_span(a, &a_begin, &a_end);
   hd_view_span(b, &b_begin, &b_end);
+  if (a_begin == a_end || b_begin == b_end) return false; // an empty array may point into another
   return a_begin < b_end && b_begin < a_end && !interleave(a, b);
 }
 

@@ -110,6 +110,9 @@ static void packed_views_do_not_overlap(void **state) {
     for (int j = 0; j < 3; j++) assert_int_equal(hd_views_overlap(&view[i], &view[j]), i == j);
   view[1].data = data + HEADS * WIDTH - 1; // its first column is the last of view 0
   assert_true(hd_views_overlap(&view[0], &view[1]));
+  view[1].dim[1] = 0; // nothing in the middle of something
+  assert_false(hd_views_overlap(&view[0], &view[1]) || hd_views_overlap(&view[1], &view[0]));
+  view[1].dim[1] = ROWS;
   view[1].data = data + 2 * HEADS * WIDTH + 1; // its last column is the first of view 0's next row
   assert_true(hd_views_overlap(&view[0], &view[1]));
 }
