@@ -33,7 +33,7 @@ LAYERS = f"{DATA}/expected/layers"
 
 OK, FAILED, USAGE, BAD_FILE, UNSUPPORTED, NO_MEMORY, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 COMMANDS = "show generate logits tokenize inspect attend bench info help completion".split()
-BENCHES = "attention backward layer gemm generate".split()
+BENCHES = "attention backward decode layer gemm generate".split()
 COMPLETE = [c for c in COMMANDS if c != "bench"] + [f"bench {b}" for b in BENCHES]
 ESCAPE = "\x1b"
 
@@ -762,6 +762,20 @@ class Bench(Case):
             forward, backward = products + attention, 2 * products + 2.5 * attention
             self.assertEqual(row["flops"], {"forward": forward, "backward": backward, "both": forward + backward}[row["pass"]], row)
         self.refuses(USAGE, ["--width", "--heads", "25", "3"], "bench", "layer", "--width", "25", "--heads", "3")
+
+    DECODE = "--sequences 2 --heads 4 --kv-heads 2 --head-dim 8,40 --queries 1,3 --keys 70,130 --window -1,20".split()
+
+    def test_decode(self):
+        rows = self.rows("decode", *self.DECODE, "--type", "f32,f16,bf16")
+        self.assertEqual(len(rows), 48)
+        for row in rows:
+            d, n, m = row["head_dim"], row["queries"], row["keys"]
+            before = m if row["window"] < 0 else row["window"]
+            seen = [{j for j in range(m) if m - n + i - before <= j <= m - n + i} for i in range(n)]
+            self.assertEqual(row["flops"], 2 * 4 * 4 * d * sum(map(len, seen)), row)
+            number = {"f32": 4 * d, "f16": 2 * d, "bf16": 2 * d, "q8_0": d + 2 * -(-d // 32)}[row["type"]]
+            self.assertEqual(row["bytes"], 2 * 2 * 2 * len(set.union(*seen)) * number, row)
+        self.refuses(USAGE, ["--queries", "--keys", "9", "5"], "bench", "decode", "--queries", "9", "--keys", "5")
 
     def test_gemm(self):
         rows = self.rows("gemm", *"--batch 2 --rows 1,7 --outputs 5,20 --inputs 9 --transpose-a 0,1 --transpose-b 0,1 --type f32,f16,bf16".split())

@@ -1,0 +1,121 @@
+/* bench_decode.c: `heed bench decode`: how much of the read bandwidth a few queries against many keys reach. Such a call reads every key and value
+ * once, and does too little with them for the multiply-adds to matter. */
+#include "arrays.h"
+#include "bench.h"
+
+#include <stdlib.h>
+
+typedef struct values {
+  bench_values bench;
+  whole_list sequences, heads, kv_heads, head_dim, queries, keys, window, type;
+} values;
+
+typedef struct decoding {
+  heed_attention attention;
+  array q, k, v, out;
+} decoding;
+
+static int64_t item(const whole_list *list) { return list->items[0]; }
+
+/* The queries stand at the end of what a sequence holds. */
+static void describe(const values *v, heed_attention *a) {
+  int64_t window = item(&v->window);
+  *a = (heed_attention){.size = sizeof *a, .causal = true, .align = HEED_ALIGN_END, .has_window_left = window >= 0, .window_left = window};
+}
+
+static int make_arrays(const values *v, decoding *d) {
+  static const heed_type types[] = {HEED_F32, HEED_F16, HEED_BF16}; // as in the option's choices
+  int64_t dim[4] = {item(&v->sequences), item(&v->kv_heads), item(&v->keys), item(&v->head_dim)}, seed = v->bench.common.seed;
+  int code;
+  TRY(array_random("keys", types[item(&v->type)], 4, dim, (uint64_t)seed + 1, &d->k));
+  TRY(array_random("values", types[item(&v->type)], 4, dim, (uint64_t)seed + 2, &d->v));
+done:
+  return code;
+}
+
+/* Of one key or value. */
+static double row_bytes(int64_t type, int64_t width) { return (type == 0 ? 4 : 2) * (double)width; }
+
+static int plan_of(bench_case *c, heed_plan *plan) {
+  decoding *d = c->state;
+  const heed_view *q = &d->q.view;
+  return check(c->context, heed_attention_explain_plan(c->context, &d->attention, q, &d->k.view, &d->v.view, plan));
+}
+
+static int open_decoding(void *pointer, bench_case *c) {
+  values *v = pointer;
+  decoding *d = c->state = allocate("a case", 1, sizeof *d);
+  if (item(&v->kv_heads) == 0) v->kv_heads.items[0] = item(&v->heads);
+  int64_t dim[4] = {item(&v->sequences), item(&v->heads), item(&v->queries), item(&v->head_dim)};
+  int64_t keys = item(&v->keys), window = item(&v->window);
+  heed_plan plan = {.size = sizeof plan};
+  int code;
+  if (item(&v->queries) > keys)
+    return usage_error("--queries: more than --keys, which they are among (got %lld and %lld)", (long long)item(&v->queries),
+                       (long long)keys);
+  describe(v, &d->attention);
+  TRY(make_arrays(v, d));
+  TRY(array_random("queries", HEED_F32, 4, dim, (uint64_t)v->bench.common.seed, &d->q));
+  TRY(array_new("out", HEED_F32, 4, dim, &d->out));
+  TRY(plan_of(c, &plan));
+  int64_t seen = window >= 0 && window + item(&v->queries) < keys ? window + item(&v->queries) : keys;
+  c->reads = true;
+  c->flops = 4.0 * (double)plan.visible_pairs * (double)item(&v->head_dim);
+  c->bytes = 2 * row_bytes(item(&v->type), item(&v->head_dim)) * (double)(seen * item(&v->kv_heads) * item(&v->sequences));
+done:
+  return code;
+}
+
+static int call_decoding(bench_case *c) {
+  decoding *d = c->state;
+  const heed_view *q = &d->q.view, *result = &d->out.view;
+  return check(c->context, heed_attention_forward(c->context, &d->attention, q, &d->k.view, &d->v.view, result, NULL));
+}
+
+static void close_decoding(bench_case *c) {
+  decoding *d = c->state;
+  if (!d) return;
+  array_free(&d->q);
+  array_free(&d->k);
+  array_free(&d->v);
+  array_free(&d->out);
+  free(d);
+}
+
+extern const command command_bench_decode;
+
+static int run(const void *v) {
+  static const bench decode = {.open = open_decoding, .call = call_decoding, .close = close_decoding};
+  return bench_run(&command_bench_decode, &decode, v);
+}
+
+static const option options[] = {
+    OPTION("sequences", 0, WHOLES, "LIST", sequences, "sequences at once (default 1)", .low = 1, .high = 1e5),
+    OPTION("heads", 0, WHOLES, "LIST", heads, "query heads (default 32)", .low = 1, .high = 4096),
+    OPTION("kv-heads", 0, WHOLES, "LIST", kv_heads, "key/value heads (default 8; 0: as many as query heads)", .low = 0, .high = 4096),
+    OPTION("head-dim", 0, WHOLES, "LIST", head_dim, "width of a head (default 128)", .low = 1, .high = 4096),
+    OPTION("queries", 0, WHOLES, "LIST", queries, "new tokens of each sequence (default 1)", .low = 1, .high = 1e5),
+    OPTION("keys", 0, WHOLES, "LIST", keys, "what each sequence holds, the new tokens included (default 4096,32768)", .low = 1,
+           .high = 1e9),
+    OPTION("window", 0, WHOLES, "LIST", window, "keys visible before a query's own (default -1: all)", .low = -1, .high = 1e9),
+    OPTION("type", 0, CHOICES, "LIST", type, "what keys and values are stored in (default f32,bf16)", .choices = "f32|f16|bf16"),
+    BENCH_OPTIONS,
+    {0},
+};
+
+const command command_bench_decode = {
+    .name = "bench decode",
+    .summary = "time a few queries against many keys",
+    .about = "Times heed_attention_forward with a few queries against many keys, for every combination of the lists and says how much of "
+             "the machine's "
+             "read bandwidth it reaches, measured before and after every block. Bytes counted: every visible key and value once, as it is "
+             "stored.",
+    .examples = "  heed bench decode --keys 32768 --heads 32 --kv-heads 8,32 --type f32,bf16\n"
+                "  heed bench decode --keys 4096,65536 --window 1023 --csv\n",
+    .options = options,
+    .takes = TAKES_JSON | TAKES_SEED,
+    .values_size = sizeof(values),
+    .defaults = &(const values){BENCH_DEFAULTS, .sequences = {1, {1}}, .heads = {1, {32}}, .kv_heads = {1, {8}}, .head_dim = {1, {128}},
+                                .queries = {1, {1}}, .keys = {2, {4096, 32768}}, .window = {1, {-1}}, .type = {2, {0, 2}}},
+    .run = run,
+};
