@@ -8,14 +8,14 @@
 #include "matrix.h"
 
 /* Inputs of a block, a multiple of 32. */
-enum { BLOCK_INPUTS = 192 };
+enum { BLOCK_INPUTS = 256 };
 
 /* From row to row of a copied block: a line more than it holds, so that the rows of a register tile do not meet in one set of the first-level cache. */
 enum { BLOCK_STRIDE = BLOCK_INPUTS + HD_PANEL };
 
-/* Rows of a block for each lane of the level's vectors: a block takes half of the second-level caches of its time (AVX2: 512 KiB, AVX-512: 1 to 2 MiB). More rows make
- * filling the slab cheaper, which costs about as much as multiplying ten to twenty rows. */
-enum { BLOCK_ROWS_A_LANE = 48 };
+/* Rows of a block: with its inputs half a MiB, which stays in the second-level cache. Filling the slab costs about as much as multiplying ten to twenty rows, so fewer
+ * would let it show. Whole register tiles of 4 and 6 rows. */
+enum { ROW_TILE = 12, BLOCK_ROWS = 43 * ROW_TILE };
 
 /* Fewer rows a piece are not worth a thread of their own. */
 enum { LEAST_ROWS = 24 };
@@ -162,10 +162,10 @@ static void multiply_piece(void *argument, int64_t i, int worker) {
 /* Cuts the work into pieces: the blocks of rows and columns, and how many entries of the batch a piece takes. */
 static void cut(const heed_context *context, struct work *p) {
   int64_t groups = hd_ceil_div(p->outputs, HD_GROUP), threads = context->threads;
-  int64_t row_blocks = hd_ceil_div(p->rows, HD_MAX(p->kernels->vector, 2) * BLOCK_ROWS_A_LANE);
+  int64_t row_blocks = hd_ceil_div(p->rows, BLOCK_ROWS);
   if (p->entries * row_blocks * groups < 2 * threads)
     row_blocks = HD_MAX(row_blocks, HD_MIN(hd_ceil_div(2 * threads, p->entries * groups), p->rows / LEAST_ROWS));
-  p->piece_rows = hd_ceil_div(hd_ceil_div(p->rows, row_blocks), 12) * 12; // whole register tiles of 4 and 6 rows
+  p->piece_rows = hd_ceil_div(hd_ceil_div(p->rows, row_blocks), ROW_TILE) * ROW_TILE;
   int64_t products = p->entries * hd_ceil_div(p->rows, p->piece_rows);
   int64_t wanted = hd_ceil_div(PIECES_A_THREAD * threads, products), most = HD_MAX(groups / PIECE_GROUPS, hd_ceil_div(threads, products));
   p->column_blocks = HD_MIN(HD_MIN(wanted, most), groups);
