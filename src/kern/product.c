@@ -1,6 +1,6 @@
 /* product.c: products of rows of activations with a matrix of weights, packed or not, cut into pieces for threads.
  *
- * A piece is a block of rows and some groups of 64 outputs of one product (or several small products of a batch). Block by block of inputs, its rows are copied so that
+ * A piece is a block of rows and some groups of 64 outputs of one product (or several small products of a batch). Block by block of inputs, its rows are copied (unless one group is all there is) so that
  * they lie close together in the second-level cache, then each group's weights are brought into a slab that stays in the nearest caches while all the rows are
  * multiplied by it; their chains rest in y meanwhile, or in scratch where y is not f32 with contiguous columns. So what the inner loops read is near, whatever
  * the strides and types, and pieces share nothing. A single row reads packed weights directly, once. How the work is cut changes no bit (matrix.h). */
@@ -47,9 +47,9 @@ struct work {
   const int64_t *batch, *x_batch, *w_batch, *y_batch;
   int64_t piece_rows, piece_entries, column_blocks; /* of several rows */
   int64_t piece_panels;                             /* of a single row */
-  bool y_in_place;
+  bool x_in_place, y_in_place;
   float *
-      scratch; /* for each worker: slab [HD_GROUP][BLOCK_INPUTS], rows [piece_rows][BLOCK_STRIDE], y [piece_rows][y_stride] unless it is in place */
+      scratch; /* for each worker: slab [HD_GROUP][BLOCK_INPUTS], rows [piece_rows][BLOCK_STRIDE], y [piece_rows][y_stride], both unless in place */
   int64_t scratch_floats, y_stride;
 };
 
@@ -108,11 +108,11 @@ static void put_block(const struct part *part) {
 static void multiply_block(const struct part *part, int64_t from, int64_t inputs) {
   const struct work *p = part->work;
   hd_rectangle x = rectangle_from(part->x, 0, 0, from);
-  p->kernels->gather(&x, part->rows, inputs, part->x_block, BLOCK_STRIDE);
+  if (!p->x_in_place) p->kernels->gather(&x, part->rows, inputs, part->x_block, BLOCK_STRIDE);
   for (int64_t first = 0; first < part->outputs; first += HD_GROUP) {
     hd_product product = {
-        .x = part->x_block,
-        .x_stride = BLOCK_STRIDE,
+        .x = p->x_in_place ? x.data : part->x_block,
+        .x_stride = p->x_in_place ? x.row_stride : BLOCK_STRIDE,
         .rows = part->rows,
         .w = part->slab,
         .w_stride = inputs * HD_PANEL,
@@ -150,7 +150,7 @@ static void multiply_piece(void *argument, int64_t i, int worker) {
       .slab = p->scratch + worker * p->scratch_floats,
   };
   part.x_block = part.slab + HD_GROUP * BLOCK_INPUTS;
-  part.y_block = part.x_block + p->piece_rows * BLOCK_STRIDE;
+  part.y_block = part.x_block + (p->x_in_place ? 0 : p->piece_rows * BLOCK_STRIDE);
   for (; entry < end; entry++) {
     part.x = rectangle_from(p->x, entry_offset(p, entry, p->x_batch), row, 0);
     part.y = rectangle_from(p->y, entry_offset(p, entry, p->y_batch), row, output);
@@ -163,8 +163,8 @@ static void multiply_piece(void *argument, int64_t i, int worker) {
 static void cut(const heed_context *context, struct work *p) {
   int64_t groups = hd_ceil_div(p->outputs, HD_GROUP), threads = context->threads;
   int64_t row_blocks = hd_ceil_div(p->rows, BLOCK_ROWS);
-  if (p->entries * row_blocks * groups < 2 * threads)
-    row_blocks = HD_MAX(row_blocks, HD_MIN(hd_ceil_div(2 * threads, p->entries * groups), p->rows / LEAST_ROWS));
+  if (p->entries * row_blocks * groups < threads)
+    row_blocks = HD_MAX(row_blocks, HD_MIN(hd_ceil_div(threads, p->entries * groups), p->rows / LEAST_ROWS));
   p->piece_rows = hd_ceil_div(hd_ceil_div(p->rows, row_blocks), ROW_TILE) * ROW_TILE;
   int64_t products = p->entries * hd_ceil_div(p->rows, p->piece_rows);
   int64_t wanted = hd_ceil_div(PIECES_A_THREAD * threads, products), most = HD_MAX(groups / PIECE_GROUPS, hd_ceil_div(threads, products));
@@ -177,10 +177,11 @@ static void cut(const heed_context *context, struct work *p) {
 
 static heed_status multiply_many(heed_context *context, struct work *p) {
   p->y_in_place = p->y.type == HEED_F32 && p->y.column_stride == 1 && !p->bias_of_rows;
+  p->x_in_place = p->x.type == HEED_F32 && p->x.column_stride == 1 && p->outputs <= HD_GROUP; // to be read once only
   cut(context, p);
   int64_t pieces = p->column_blocks * hd_ceil_div(p->rows, p->piece_rows) * hd_ceil_div(p->entries, p->piece_entries);
   int64_t workers = hd_workers(context, pieces);
-  p->scratch_floats = HD_GROUP * BLOCK_INPUTS + p->piece_rows * (BLOCK_STRIDE + (p->y_in_place ? 0 : p->y_stride));
+  p->scratch_floats = HD_GROUP * BLOCK_INPUTS + p->piece_rows * ((p->x_in_place ? 0 : BLOCK_STRIDE) + (p->y_in_place ? 0 : p->y_stride));
   HD_TRY(hd_allocate(context, "matrix product", workers * p->scratch_floats, sizeof(float), &p->scratch));
   hd_parallel(context, pieces, multiply_piece, p);
   hd_release(context, p->scratch, workers * p->scratch_floats, sizeof(float));
