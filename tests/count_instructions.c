@@ -21,8 +21,8 @@ static const struct {
   int lanes;
   double forward, backward; /* instructions a multiply-add */
 } limits[] = {
-    {HEED_LEVEL_AVX2, 8, 4.5, 4.85},
-    {HEED_LEVEL_AVX512, 16, 4.85, 5.9},
+    {HEED_LEVEL_AVX2, 8, 4.55, 5.1},
+    {HEED_LEVEL_AVX512, 16, 4.95, 6.25},
 };
 enum { LEVEL_COUNT = sizeof limits / sizeof limits[0] };
 
