@@ -344,6 +344,65 @@ typedef struct heed_plan {
 HEED_API heed_status heed_attention_explain_plan(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
                                                  const heed_view *v, heed_plan *plan);
 
+/* ---- keys and values that are kept --------------------------------------------------------------------------------------- */
+
+/* How a cache stores numbers. Q8_0: blocks of 32 along a row (the last may be shorter), each a half-precision scale, the largest magnitude / 127, and a signed byte a number, as
+ * GGUF's q8_0. A block that holds a number that is not finite, or larger than 127 times what a half holds, reads as NaN. */
+typedef enum heed_cache_type { HEED_CACHE_F32, HEED_CACHE_F16, HEED_CACHE_BF16, HEED_CACHE_Q8_0 } heed_cache_type;
+
+HEED_API const char *heed_cache_type_name(heed_cache_type type); /* "f32", "f16", "bf16", "q8_0" */
+
+/* What a cache holds: `sequences` lists of keys [kv_heads, length, d] and values [kv_heads, length, dv], empty at first, each of its own length. */
+typedef struct heed_cache_spec {
+  size_t size;       /* sizeof (heed_cache_spec) */
+  int64_t sequences; /* at least 1 */
+  int64_t kv_heads;  /* at least 1 */
+  int64_t d, dv;     /* widths of a key and of a value: any, 0 too */
+  heed_cache_type type;
+  /* 0: everything is kept. Otherwise a ring: the last `keep` keys of a sequence are kept for sure, older ones make room (by pages of 64), and neither memory nor time depends on how many there
+   * have been. A window needs keep ≥ window_left + the queries of one call. Positions go on counting from the sequence's first key. */
+  int64_t keep;
+  int64_t most_keys; /* the length that no sequence may pass; 0: none */
+} heed_cache_spec;
+
+/* Keys and values of sequences, in pages of 64 keys that never move: growing copies nothing, and sequences may share pages. A cache belongs to its context, which must outlive
+ * it and whose thread rule holds; what is given up is used again, and memory goes back with the cache. */
+typedef struct heed_cache heed_cache;
+
+/* HEED_E_ARGUMENT, HEED_E_TYPE, HEED_E_OVERFLOW, HEED_E_MEMORY; *out is NULL on error. */
+HEED_API heed_status heed_cache_new(heed_context *context, const heed_cache_spec *spec, heed_cache **out);
+HEED_API void heed_cache_free(heed_cache *cache);
+
+/* Keys that a sequence has had in all, and the first of them that is still there (0 unless the cache is a ring); −1 for a cache or sequence that is not. */
+HEED_API int64_t heed_cache_length(const heed_cache *cache, int64_t sequence);
+HEED_API int64_t heed_cache_first(const heed_cache *cache, int64_t sequence);
+
+/* Adds t keys and values at the end of a sequence: k [kv_heads,t,d], v [kv_heads,t,dv] (rank 2 where there is one head), f32, f16 or bf16, any strides, rounded to the cache's type.
+ * HEED_E_ARGUMENT (unknown sequence, beyond most_keys), HEED_E_SHAPE, HEED_E_TYPE, HEED_E_LAYOUT, HEED_E_OVERFLOW, HEED_E_MEMORY: nothing is changed. */
+HEED_API heed_status heed_cache_append(heed_cache *cache, int64_t sequence, const heed_view *k, const heed_view *v);
+
+/* Forgets the keys from `length` on, which lies between heed_cache_first and heed_cache_length. HEED_E_ARGUMENT. */
+HEED_API heed_status heed_cache_truncate(heed_cache *cache, int64_t sequence, int64_t length);
+
+/* Makes `to`, whatever it held, the first `length` keys of `from`. They share their pages, until one of them appends: then it copies the last page, if that was not full.
+ * HEED_E_ARGUMENT (unknown sequence, to = from, length as for truncate), HEED_E_MEMORY: nothing is changed. */
+HEED_API heed_status heed_cache_fork(heed_cache *cache, int64_t from, int64_t length, int64_t to);
+
+/* Keys [begin, begin + t) as they are stored, rounded: k [kv_heads,t,d], v [kv_heads,t,dv], f32, f16 or bf16, any strides; NULL: not asked. HEED_E_ARGUMENT (unknown sequence, keys that are not
+ * there), HEED_E_SHAPE, HEED_E_TYPE, HEED_E_LAYOUT, HEED_E_OVERLAP: nothing is written. */
+HEED_API heed_status heed_cache_read(const heed_cache *cache, int64_t sequence, int64_t begin, const heed_view *k, const heed_view *v);
+
+/* heed_attention_forward whose keys and values are sequences of a cache: batch entry b of q [B,H,n,d] reads sequence sequences[b] (NULL: b), out [B,H,n,dv]. align unset means END:
+ * the queries are the last of each sequence, however long it is. m, for attend and bias, is the length of the longest; a key_lengths of the caller's must not pass the sequences' own.
+ * The bits are those of heed_attention_forward on the same (rounded) keys and values. One or a few queries go through keys in chunks of 1,024, shared out over threads; extra memory
+ * then O(m/1,024 · dv) for a head. Errors as heed_attention_forward, and HEED_E_ARGUMENT (unknown sequence; a query that may look at keys which a ring no longer has). */
+HEED_API heed_status heed_attention_cached(heed_context *context, const heed_attention *a, const heed_view *q, const heed_cache *cache,
+                                           const int64_t *sequences, const heed_view *out, const heed_attention_extras *extras);
+
+/* heed_attention_explain_plan for heed_attention_cached. */
+HEED_API heed_status heed_attention_cached_plan(heed_context *context, const heed_attention *a, const heed_view *q, const heed_cache *cache,
+                                                const int64_t *sequences, heed_plan *plan);
+
 /* ---- matrix product ----------------------------------------------------------------------------------------------------- */
 
 /* How a product is meant; zero is plain c = a · b. */

@@ -12,6 +12,14 @@
 heed_status hd_attention_run(heed_context *context, const heed_attention *a, const hd_scoring *scoring, const heed_view *q,
                              const hd_source *k, const hd_source *v, const heed_view *out, const heed_view *lse);
 
+/* What heed_attention_forward checks once the description, q, k and v have been read: the other views, and overlap (k and v NULL: not views). *lse may become NULL. */
+heed_status hd_forward_check(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k, const heed_view *v,
+                             const heed_view *out, const heed_attention_extras *extras, const heed_view **lse);
+
+/* As heed_attention_explain_plan; k_view NULL where keys are no view: then the score must be the dot product. */
+heed_status hd_attention_plan(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k_view,
+                              const hd_source *k, const hd_source *v, heed_plan *out);
+
 /* decode.c: whether the problem is one for it, and the run. lse->data NULL: not asked. Everything is checked and nothing is empty but the keys. */
 bool hd_decodes(const hd_problem *problem);
 heed_status hd_decode_run(const hd_problem *problem, const hd_grid *q, const hd_source *k, const hd_source *v, const hd_grid *out,

@@ -1,7 +1,7 @@
 /* forward.c: out = softmax(scores) · V by tiles. Work is cut into query tiles; each walks the tiles of keys that its visibility leaves alive and hands them to the kernel.
  *
  * A tile's lanes are query rows of one head, or, when there are few queries, the rows of several heads that read the same keys. Lanes are independent, so how rows are
- * grouped never shows in the result. Memory is a few tiles a worker, whatever the lengths. One query a head goes to decode.c. */
+ * grouped never shows in the result. Memory is a few tiles a worker, whatever the lengths. One or a few queries a head go to decode.c. */
 #include "attention.h"
 #include "pattern.h"
 
@@ -121,7 +121,7 @@ static void look_ahead(const struct job *job, const hd_lanes *lanes, int64_t key
   const hd_problem *problem = job->problem;
   const hd_grid *k = &job->k->grid, *v = &job->v->grid;
   if (keys_left > 0) {
-    if (!tile->k || job->k->page || problem->keys * (problem->d + problem->dv) <= NEAR_FLOATS) return;
+    if (!tile->k || job->k->cache || problem->keys * (problem->d + problem->dv) <= NEAR_FLOATS) return;
     tile->ahead[0] = hd_rows_ahead(k, tile->k + HD_KEY_TILE * tile->k_stride, keys_left);
     tile->ahead[1] = hd_rows_ahead(v, tile->v + HD_KEY_TILE * tile->v_stride, keys_left);
   } else {
@@ -220,9 +220,8 @@ static heed_status run_items(struct job *job) {
 /* Whether q, k and v are all bf16 with rows of whole pairs, on a level that multiplies them so. */
 static bool stays_bf16(const struct job *job) {
   const hd_problem *problem = job->problem;
-  int64_t stride;
-  return problem->kernels->takes_bf16 && !problem->scoring && problem->d % 2 == 0 && job->q.type == HEED_BF16 &&
-         hd_source_bf16(job->k, 0, 0, 0, &stride) && hd_source_bf16(job->v, 0, 0, 0, &stride);
+  return problem->kernels->takes_bf16 && !problem->scoring && problem->d % 2 == 0 && job->q.type == HEED_BF16 && job->k->bf16 &&
+         job->v->bf16;
 }
 
 static heed_status run_job(struct job *job) {
@@ -278,22 +277,28 @@ static heed_status check_overlap(heed_context *context, const heed_view *q, cons
   return hd_output_apart(context, a, lse, "lse", others, HD_COUNT(others));
 }
 
+heed_status hd_forward_check(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k, const heed_view *v,
+                             const heed_view *out, const heed_attention_extras *extras, const heed_view **lse) {
+  heed_attention_extras asked = {.size = sizeof asked};
+  HD_TRY(hd_options_read(context, "heed_attention_extras", extras, &asked, sizeof asked));
+  *lse = asked.lse;
+  HD_TRY(hd_view_check(context, out, "out"));
+  if (*lse) HD_TRY(hd_view_check(context, *lse, "lse"));
+  HD_TRY(hd_description_check(context, a));
+  return check_overlap(context, q, k, v, out, *lse, a);
+}
+
 heed_status heed_attention_forward(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
                                    const heed_view *v, const heed_view *out, const heed_attention_extras *extras) {
   if (!context) return HEED_E_ARGUMENT;
   heed_attention description;
   hd_source keys, values;
+  const heed_view *lse;
   HD_TRY(hd_description_read(context, a, &description));
-  heed_attention_extras asked = {.size = sizeof asked};
-  HD_TRY(hd_options_read(context, "heed_attention_extras", extras, &asked, sizeof asked));
-  const heed_view *lse = asked.lse;
   HD_TRY(hd_view_check(context, q, "q"));
   HD_TRY(hd_view_check(context, k, "k"));
   HD_TRY(hd_source_of_view(context, v, "v", &values));
-  HD_TRY(hd_view_check(context, out, "out"));
-  if (lse) HD_TRY(hd_view_check(context, lse, "lse"));
-  HD_TRY(hd_description_check(context, &description));
-  HD_TRY(check_overlap(context, q, k, v, out, lse, &description));
+  HD_TRY(hd_forward_check(context, &description, q, k, v, out, extras, &lse));
   hd_scoring scoring;
   heed_status status = hd_scoring_begin(context, &description, q, k, NULL, &scoring);
   if (status == HEED_OK) status = hd_source_of_view(context, &scoring.k, "k", &keys);

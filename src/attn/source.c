@@ -1,4 +1,4 @@
-/* source.c: keys and values from views and from cache pages. */
+/* source.c: rows of keys and values as f32, and those of views. */
 #include "attention.h"
 
 void hd_to_floats(const hd_kernels *kernels, const char *from, heed_type type, int64_t step, int64_t n, float *to) {
@@ -30,64 +30,51 @@ void hd_fill_zero(const hd_grid *grid) {
   }
 }
 
-static const float *copy_rows(const hd_source *source, const char *from, heed_type type, int64_t row_stride, int64_t column_stride,
-                              int keys, float *scratch, int64_t *stride) {
+const float *hd_source_rows(const hd_source *source, int64_t batch, int64_t head, int64_t key, int keys, float *scratch, int64_t *stride) {
+  hd_stored stored;
   *stride = source->columns;
-  for (int i = 0; i < keys; i++)
-    hd_to_floats(source->kernels, from + i * row_stride * (int64_t)heed_type_bytes(type), type, column_stride, source->columns,
-                 scratch + i * source->columns);
+  if (!source->stored(source, batch, head, key, &stored)) {
+    const hd_grid *grid = &source->grid;
+    for (int i = 0; i < keys; i++)
+      hd_to_floats(source->kernels, hd_grid_row(grid, batch, head, key + i), grid->type, grid->column_stride, grid->columns,
+                   scratch + i * grid->columns);
+    return scratch;
+  }
+  if (stored.type == HD_F32) {
+    *stride = stored.stride / (int64_t)sizeof(float);
+    return stored.data;
+  }
+  source->kernels->read_rows(&stored, keys, source->columns, scratch);
   return scratch;
 }
 
-static const float *view_rows(const hd_source *source, int64_t batch, int64_t head, int64_t key, int keys, float *scratch,
-                              int64_t *stride) {
-  const hd_grid *grid = &source->grid;
-  const char *row = hd_grid_row(grid, batch, head, key);
-  if (grid->type == HEED_F32 && (grid->column_stride == 1 || grid->columns == 1)) {
-    *stride = grid->row_stride;
-    return (const float *)row;
-  }
-  return copy_rows(source, row, grid->type, grid->row_stride, grid->column_stride, keys, scratch, stride);
-}
-
 const uint16_t *hd_source_bf16(const hd_source *source, int64_t batch, int64_t head, int64_t key, int64_t *stride) {
-  const hd_grid *grid = &source->grid;
-  if (source->rows != view_rows || grid->type != HEED_BF16 || (grid->column_stride != 1 && grid->columns > 1)) return NULL;
-  *stride = grid->row_stride;
-  return (const uint16_t *)hd_grid_row(grid, batch, head, key);
+  hd_stored stored;
+  source->stored(source, batch, head, key, &stored);
+  *stride = stored.stride / (int64_t)sizeof(uint16_t);
+  return stored.data;
 }
 
-static const float *page_rows(const hd_source *source, int64_t batch, int64_t head, int64_t key, int keys, float *scratch,
-                              int64_t *stride) {
-  const char *page = source->page[batch * source->pages + key / source->page_keys];
-  const char *row =
-      page + (head * source->head_stride + key % source->page_keys * source->row_stride) * (int64_t)heed_type_bytes(source->type);
-  if (source->type == HEED_F32) {
-    *stride = source->row_stride;
-    return (const float *)row;
-  }
-  return copy_rows(source, row, source->type, source->row_stride, 1, keys, scratch, stride);
+static bool view_stored(const hd_source *source, int64_t batch, int64_t head, int64_t key, hd_stored *out) {
+  const hd_grid *grid = &source->grid;
+  *out = (hd_stored){
+      .data = hd_grid_row(grid, batch, head, key),
+      .stride = grid->row_stride * grid->size,
+      .type = grid->type == HEED_F16    ? HD_F16
+              : grid->type == HEED_BF16 ? HD_BF16
+                                        : HD_F32,
+  };
+  return grid->column_stride == 1 || grid->columns <= 1;
 }
 
 heed_status hd_source_of_view(heed_context *context, const heed_view *view, const char *name, hd_source *out) {
-  *out = (hd_source){.rows = view_rows, .kernels = hd_kernels_of(context)};
+  *out = (hd_source){.stored = view_stored, .rows = hd_source_rows, .kernels = hd_kernels_of(context)};
   HD_TRY(hd_grid_make(context, view, name, &out->grid));
   HD_TRY(hd_storable(context, &out->grid, name));
+  out->bf16 = out->grid.type == HEED_BF16 && (out->grid.column_stride == 1 || out->grid.columns <= 1);
   out->batch = out->grid.batch;
   out->heads = out->grid.heads;
   out->keys = out->grid.rows;
   out->columns = out->grid.columns;
-  return HEED_OK;
-}
-
-heed_status hd_source_of_pages(heed_context *context, hd_source *source) {
-  HD_REQUIRE(source->page_keys > 0 && source->page_keys % HD_KEY_TILE == 0, context, HEED_E_ARGUMENT,
-             "pages of %lld keys, allowed multiples of %d", (long long)source->page_keys, HD_KEY_TILE);
-  HD_REQUIRE(source->type == HEED_F32 || source->type == HEED_F16 || source->type == HEED_BF16, context, HEED_E_TYPE,
-             "pages are %s, allowed f32, f16 and bf16", heed_type_name(source->type));
-  HD_REQUIRE(hd_ceil_div(source->keys, source->page_keys) <= source->pages, context, HEED_E_ARGUMENT,
-             "%lld keys do not fit in %lld pages of %lld", (long long)source->keys, (long long)source->pages, (long long)source->page_keys);
-  source->rows = page_rows;
-  source->kernels = hd_kernels_of(context);
   return HEED_OK;
 }

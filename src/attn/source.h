@@ -1,7 +1,7 @@
-/* source.h: where keys and values come from. The kernel asks for rows of at most one tile of 64 keys and gets f32 rows with unit column stride: the memory itself
- * where it already is that, otherwise a copy in the worker's scratch.
+/* source.h: where keys and values come from. A kernel asks for rows of at most one tile of 64 keys, either as they are stored, or as f32 rows with unit column stride: the memory itself where
+ * it already is that, otherwise a copy in the worker's scratch.
  *
- * A source is a plain struct with one function, so a ring for windows or quantised pages is one more function here and nothing else. */
+ * A source is a plain struct with one function that finds rows; views, the pages of a cache and its ring differ in nothing else. */
 #ifndef HD_SOURCE_H
 #define HD_SOURCE_H
 
@@ -9,24 +9,31 @@
 
 typedef struct hd_source hd_source;
 struct hd_source {
-  /* Keys [key, key + keys), all in the same tile of 64, of one key/value head. scratch has room for 64 × columns floats. */
+  /* The rows from `key` to the end of its tile of 64, of one key/value head, as they are stored. False where a row's numbers are not neighbours. */
+  bool (*stored)(const hd_source *source, int64_t batch, int64_t head, int64_t key, hd_stored *out);
+  /* Keys [key, key + keys), all in the same tile of 64, as f32; scratch has room for 64 × columns floats. */
   const float *(*rows)(const hd_source *source, int64_t batch, int64_t head, int64_t key, int keys, float *scratch, int64_t *stride);
   const hd_kernels *kernels;
   int64_t batch, heads, keys, columns;
-  hd_grid grid; /* contiguous or strided memory */
-  /* Pages: key j of entry b lies in page[b · pages + j / page_keys], at head · head_stride + (j mod page_keys) · row_stride elements. */
-  const void *const *page;
-  int64_t pages, page_keys, head_stride, row_stride;
-  heed_type type;
+  bool bf16;    /* stored as bf16, a row's numbers neighbours */
+  hd_grid grid; /* a view's */
+  /* A cache's: entry b is sequence sequences[b] (NULL: b). */
+  const heed_cache *cache;
+  const int64_t *sequences;
+  bool values;
 };
 
 /* Any view that hd_grid_make accepts, of type f32, f16 or bf16. */
 heed_status hd_source_of_view(heed_context *context, const heed_view *view, const char *name, hd_source *out);
 
-/* Rows of bf16 from `key` on as they lie, or NULL where they are anything else. */
+/* Rows of bf16 from `key` on as they lie, of a source that has them. */
 const uint16_t *hd_source_bf16(const hd_source *source, int64_t batch, int64_t head, int64_t key, int64_t *stride);
 
-/* A cache of pages, described by the fields above; page_keys is a multiple of 64. The caller fills batch, heads, keys, columns and the page fields; rows and kernels are set here. */
-heed_status hd_source_of_pages(heed_context *context, hd_source *source);
+/* The keys, or the values, of sequences that the cache has; `keys` is the length of the longest. The source borrows cache and sequences, and is good until the cache changes. */
+void hd_source_of_cache(const heed_context *context, const heed_cache *cache, const int64_t *sequences, int64_t count, bool values,
+                        hd_source *out);
+
+/* What every source's `rows` is. */
+const float *hd_source_rows(const hd_source *source, int64_t batch, int64_t head, int64_t key, int keys, float *scratch, int64_t *stride);
 
 #endif

@@ -74,6 +74,22 @@ typedef struct hd_attn_dropout {
   int keys, lanes;
   uint32_t query[HD_MAX_LANES], head[HD_MAX_LANES];
 } hd_attn_dropout;
+/* Rows of at most 64 keys as they lie in memory: row i's numbers are neighbours at data + i · stride bytes, of type F32, F16, BF16 or Q8_0. A row of Q8_0 is its codes, filled up to
+ * whole blocks of 32; the scale of its block b is scale[64 b + i], and a vector of halves may be read there whatever i is. */
+typedef struct hd_stored {
+  const void *data;
+  int64_t stride;
+  hd_storage type;
+  const uint16_t *scale; /* Q8_0 only */
+} hd_stored;
+
+/* At most 64 keys and values that every row of a block sees. */
+typedef struct hd_decode_tile {
+  hd_stored k, v;
+  int keys;
+  float *scores;    /* scratch [rows][64] */
+  const void *next; /* where the keys after these begin; only asked for ahead of time */
+} hd_decode_tile;
 
 /* A weight matrix in panels of 16 outputs (matrix.h). A block of a panel is, of a plain type, one input [16]; of a quantised type (quant.h), one block of the file's type:
  *   the halves d [16], and m [16] where a minimum is stored; then per 32 inputs, as far as the type has them:
@@ -141,8 +157,10 @@ typedef struct hd_attn_gradient {
  *   attn_scores    only the scores of a tile, after softcap and bias, hidden pairs −inf, into tile->scores
  *   attn_merge     merges the chunk into the total and begins a new one
  *   attn_finish    divides by the sum; rows that saw nothing become 0. lse[i] (natural units) unless NULL
- *   attn_decode_tile, attn_decode_merge  the same for 1 to HD_DECODE_ROWS rows (block->lanes) that see every key, with no bias or softcap and a state row by row:
- *                  q [rows][d], o and total_o [rows][dv]
+ *   attn_decode_tile  the same as attn_tile for 1 to HD_DECODE_ROWS rows (block->lanes) that see every key, with no bias or softcap and a state row by row:
+ *                  q [rows][d], o and total_o [rows][dv]; `seen` stays as it is
+ *   attn_decode_merge  as attn_merge, for any number of rows
+ *   read_rows      stored rows as f32: out [keys][columns]
  *   attn_backward_lanes  P into tile->scores, dS into ds [64][stride], dS K onto dq, for one block
  *   attn_backward_keys   out[key][c] += Σ over the tile's queries, ascending, of p[key][query] queries[query][c]; columns a multiple of 16
  *   additive_scores  out[key][lane] = Σ_c w[c] tanh(q[c][lane] + k[key][c]) into tile->scores, for one block; c ascending
@@ -174,7 +192,8 @@ typedef struct hd_attn_gradient {
   X(void, attn_scores, (const hd_attn_block *block, const hd_attn_tile *tile))                                                             \
   X(void, attn_merge, (hd_attn_block * block))                                                                                             \
   X(void, attn_finish, (hd_attn_block * block, float *lse))                                                                                \
-  X(void, attn_decode_tile, (hd_attn_block * block, const hd_attn_tile *tile))                                                             \
+  X(void, attn_decode_tile, (hd_attn_block * block, const hd_decode_tile *tile))                                                           \
+  X(void, read_rows, (const hd_stored *rows, int keys, int64_t columns, float *out))                                                       \
   X(void, attn_decode_merge, (hd_attn_block * block))                                                                                      \
   X(void, attn_backward_lanes, (const hd_attn_gradient *g, const hd_attn_tile *tile, float *ds))                                           \
   X(void, attn_backward_keys,                                                                                                              \

@@ -59,6 +59,15 @@ INLINE void v_store_bf16(uint16_t *p, vf x) {
 }
 INLINE vf v_load_i8(const int8_t *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))); }
 
+INLINE vf v_bf16_of(vf word, const int place) {
+  __m256i bits = _mm256_castps_si256(word);
+  return _mm256_castsi256_ps(place ? _mm256_and_si256(bits, _mm256_set1_epi32((int)0xffff0000)) : _mm256_slli_epi32(bits, 16));
+}
+INLINE vf v_i8_of(vf word, const int place) {
+  __m256i top = _mm256_slli_epi32(_mm256_castps_si256(word), 24 - 8 * place);
+  return _mm256_cvtepi32_ps(_mm256_srai_epi32(top, 24));
+}
+
 typedef __m256i vi;
 INLINE vi v_load_u32(const uint32_t *p) { return _mm256_loadu_si256((const __m256i *)p); }
 INLINE vi v_and(vi a, uint32_t mask) { return _mm256_and_si256(a, _mm256_set1_epi32((int)mask)); }

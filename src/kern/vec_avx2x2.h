@@ -78,6 +78,17 @@ INLINE void v_store_bf16(uint16_t *p, vf x) {
 }
 INLINE vf v_load_i8(const int8_t *p) { return (vf){half_load_i8(p), half_load_i8(p + 8)}; }
 
+INLINE __m256 half_bf16_of(__m256 word, const int place) {
+  __m256i bits = _mm256_castps_si256(word);
+  return _mm256_castsi256_ps(place ? _mm256_and_si256(bits, _mm256_set1_epi32((int)0xffff0000)) : _mm256_slli_epi32(bits, 16));
+}
+INLINE __m256 half_i8_of(__m256 word, const int place) {
+  __m256i top = _mm256_slli_epi32(_mm256_castps_si256(word), 24 - 8 * place);
+  return _mm256_cvtepi32_ps(_mm256_srai_epi32(top, 24));
+}
+INLINE vf v_bf16_of(vf word, const int place) { return (vf){half_bf16_of(word.lo, place), half_bf16_of(word.hi, place)}; }
+INLINE vf v_i8_of(vf word, const int place) { return (vf){half_i8_of(word.lo, place), half_i8_of(word.hi, place)}; }
+
 typedef struct {
   __m256i lo, hi;
 } vi;

@@ -56,6 +56,15 @@ INLINE void v_store_bf16(uint16_t *p, vf x) {
 }
 INLINE vf v_load_i8(const int8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))); }
 
+INLINE vf v_bf16_of(vf word, const int place) {
+  __m512i bits = _mm512_castps_si512(word);
+  return _mm512_castsi512_ps(place ? _mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000)) : _mm512_slli_epi32(bits, 16));
+}
+INLINE vf v_i8_of(vf word, const int place) {
+  __m512i top = _mm512_slli_epi32(_mm512_castps_si512(word), 24 - 8 * place);
+  return _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 24));
+}
+
 typedef __m512i vi;
 INLINE vi v_load_u32(const uint32_t *p) { return _mm512_loadu_si512(p); }
 INLINE vi v_and(vi a, uint32_t mask) { return _mm512_and_si512(a, _mm512_set1_epi32((int)mask)); }

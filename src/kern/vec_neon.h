@@ -57,6 +57,14 @@ INLINE vf v_load_i8(const int8_t *p) {
   memcpy(&four, p, sizeof four);
   return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8(four)))));
 }
+INLINE vf v_bf16_of(vf word, const int place) {
+  const uint32x4_t bits = vreinterpretq_u32_f32(word);
+  return vreinterpretq_f32_u32(place ? vandq_u32(bits, vdupq_n_u32(0xffff0000)) : vshlq_n_u32(bits, 16));
+}
+INLINE vf v_i8_of(vf word, const int place) {
+  const int32x4_t top = vreinterpretq_s32_u32(vshlq_u32(vreinterpretq_u32_f32(word), vdupq_n_s32(24 - 8 * place)));
+  return vcvtq_f32_s32(vshrq_n_s32(top, 24));
+}
 
 typedef uint32x4_t vi;
 INLINE vi v_load_u32(const uint32_t *p) { return vld1q_u32(p); }

@@ -56,6 +56,18 @@ INLINE void v_store_f16(uint16_t *p, vf x) { *p = hd_f32_to_f16(x); }
 INLINE void v_store_bf16(uint16_t *p, vf x) { *p = hd_f32_to_bf16(x); }
 INLINE vf v_load_i8(const int8_t *p) { return *p; }
 
+/* Parts of a word of 32 bits that came as a float: the bf16 in its low (0) or high (1) half, the signed byte at bits 8 · place. */
+INLINE vf v_bf16_of(vf word, const int place) {
+  uint32_t bits;
+  memcpy(&bits, &word, sizeof bits);
+  return hd_bf16_to_f32((uint16_t)(bits >> 16 * place));
+}
+INLINE vf v_i8_of(vf word, const int place) {
+  uint32_t bits;
+  memcpy(&bits, &word, sizeof bits);
+  return (float)(int8_t)(bits >> 8 * place);
+}
+
 /* Integers: LANES words of 32 bits. */
 typedef uint32_t vi;
 INLINE vi v_load_u32(const uint32_t *p) { return *p; }

@@ -24,9 +24,12 @@ heed_status heed_session_new(heed_context *context, heed_model *model, const hee
                             .model = heed_model_retain(model),
                             .capacity = options.capacity ? options.capacity : spec->context,
                             .chunk = options.chunk ? options.chunk : CHUNK_DEFAULT};
-  hd_cache_init(&session->cache, spec);
-  *out = session;
-  return HEED_OK;
+  heed_cache_spec cache = {.size = sizeof cache, .sequences = spec->layers, .kv_heads = spec->kv_heads};
+  cache.d = cache.dv = spec->head_dim;
+  heed_status status = heed_cache_new(context, &cache, &session->cache);
+  if (status != HEED_OK) heed_session_free(session);
+  else *out = session;
+  return status;
 }
 
 /* ---- working memory ------------------------------------------------------------------------------------------------------- */
@@ -69,7 +72,7 @@ static heed_status scratch_reserve(heed_context *context, const hd_transformer_s
 void heed_session_free(heed_session *session) {
   if (!session) return;
   heed_context *context = session->context;
-  hd_cache_free(context, &session->cache);
+  heed_cache_free(session->cache);
   scratch_free(context, &session->model->spec, &session->scratch);
   hd_release(context, session->ids, session->ids_capacity, sizeof *session->ids);
   heed_model_free(session->model);
@@ -119,6 +122,13 @@ static int64_t rows_within(int64_t count, int64_t rows, int64_t begin, int64_t n
   return HD_MAX(0, HD_MIN(n, begin + n - (count - rows)));
 }
 
+/* Layers hold what the session does: they may have more after it went back or a run failed. */
+static heed_status hold(heed_session *session) {
+  for (int64_t i = 0; i < session->model->spec.layers; i++)
+    HD_TRY(heed_cache_truncate(session->cache, i, HD_MIN(session->length, heed_cache_length(session->cache, i))));
+  return HEED_OK;
+}
+
 heed_status heed_session_run(heed_session *session, const int32_t *ids, int64_t count, float *logits, int64_t rows,
                              const heed_watch *given) {
   if (!session) return HEED_E_ARGUMENT;
@@ -132,13 +142,13 @@ heed_status heed_session_run(heed_session *session, const int32_t *ids, int64_t 
   // A record covers all queries of the run, so a watched run is one pass; the n × m weights are then its memory anyway.
   int64_t chunk = HD_MIN(given ? count : session->chunk, count);
   HD_TRY(hd_grow(context, "the tokens of a session", &session->ids, &session->ids_capacity, session->length + count, sizeof *ids));
-  HD_TRY(hd_cache_reserve(context, &session->cache, session->length + count));
+  HD_TRY(hold(session));
   HD_TRY(scratch_reserve(context, spec, &session->scratch, chunk));
   for (int64_t begin = 0; begin < count; begin += chunk) {
     int64_t n = HD_MIN(chunk, count - begin), wanted = logits ? rows_within(count, rows, begin, n) : 0;
     HD_TRY(hd_transformer_run(&(hd_pass){.context = context,
                                          .model = session->model,
-                                         .cache = &session->cache,
+                                         .cache = session->cache,
                                          .scratch = &session->scratch,
                                          .ids = ids + begin,
                                          .rows = n,
@@ -150,7 +160,7 @@ heed_status heed_session_run(heed_session *session, const int32_t *ids, int64_t 
                                          .progress_total = count > 1 ? count : 0}));
     if (wanted) logits += wanted * spec->vocabulary;
   }
-  // Only now: after an error the session holds what it held, and what was written beyond is overwritten by the next run.
+  // Only now: after an error the session holds what it held, and the next run drops what layers have beyond.
   memcpy(session->ids + session->length, ids, (size_t)count * sizeof *ids);
   session->length += count;
   return HEED_OK;

@@ -5,29 +5,6 @@
 #include "../attn/attention.h"
 #include "model.h"
 
-/* ---- cache ------------------------------------------------------------------------------------------------------------------ */
-
-/* Positions a page holds: a multiple of the key tile. A page holds all layers, since all have the same length: [layers][k, v][kv_heads][HD_PAGE_KEYS][head_dim]. */
-enum { HD_PAGE_KEYS = 256 };
-
-typedef struct hd_cache {
-  int64_t layers, kv_heads, head_dim;
-  float **pages;
-  int64_t page_count, page_capacity;
-  const void **k_pages, **v_pages; /* [page_capacity]: one layer's part of each page, for a source */
-} hd_cache;
-
-void hd_cache_init(hd_cache *cache, const hd_transformer_spec *spec);
-void hd_cache_free(heed_context *context, hd_cache *cache);
-/* Room for positions [0, length). What is held stays. HEED_E_MEMORY. */
-heed_status hd_cache_reserve(heed_context *context, hd_cache *cache, int64_t length);
-/* Stores one position's keys and values, [kv_heads · head_dim] each. */
-void hd_cache_store(hd_cache *cache, int64_t layer, int64_t position, const float *k, const float *v);
-/* Keys [0, keys) of a layer as sources. They borrow the cache's lists: good until the next call. */
-heed_status hd_cache_sources(heed_context *context, hd_cache *cache, int64_t layer, int64_t keys, hd_source *k, hd_source *v);
-/* Keys (or values) [0, keys) of one head, gathered: out [keys, head_dim]. */
-void hd_cache_gather(const hd_cache *cache, int64_t layer, bool values, int64_t head, int64_t keys, float *out);
-
 /* ---- working memory ------------------------------------------------------------------------------------------------------- */
 
 /* What a pass over `rows` positions needs beside the cache; grows with the largest pass. */
@@ -45,7 +22,7 @@ typedef struct hd_scratch {
 typedef struct hd_pass {
   heed_context *context;
   const heed_model *model;
-  hd_cache *cache;
+  heed_cache *cache; /* sequence i is what layer i holds */
   hd_scratch *scratch;
   const int32_t *ids; /* [rows] */
   int64_t rows, first;
@@ -80,7 +57,7 @@ struct heed_session {
   int64_t length;
   int32_t *ids; /* [length]: what it holds */
   int64_t ids_capacity;
-  hd_cache cache;
+  heed_cache *cache; /* a sequence a layer */
   hd_scratch scratch;
 };
 

@@ -58,14 +58,12 @@ static heed_status turn(const hd_pass *pass, int64_t qkv_stride) {
 }
 
 /* Keys and values into the cache. */
-static void store(const hd_pass *pass, int64_t layer, int64_t qkv_stride) {
+static heed_status store(const hd_pass *pass, int64_t layer, int64_t qkv_stride) {
   const hd_transformer_spec *spec = &pass->model->spec;
-  hd_scratch *s = pass->scratch;
   int64_t q = spec->heads * spec->head_dim, kv = spec->kv_heads * spec->head_dim;
-  for (int64_t r = 0; r < pass->rows; r++) {
-    const float *row = s->qkv + r * qkv_stride;
-    hd_cache_store(pass->cache, layer, pass->first + r, row + q, row + q + kv);
-  }
+  heed_view k = {pass->scratch->qkv + q, HEED_F32, 3, {spec->kv_heads, pass->rows, spec->head_dim}, {spec->head_dim, qkv_stride, 1}}, v = k;
+  v.data = pass->scratch->qkv + q + kv;
+  return heed_cache_append(pass->cache, layer, &k, &v);
 }
 
 static heed_attention attention_of(const hd_pass *pass, int64_t layer) {
@@ -108,14 +106,15 @@ static heed_status attend(const hd_pass *pass, int64_t i) {
   const float *in = sublayer_input(pass, &layer->attention_norm);
   HD_TRY(hd_stack_product(pass->context, &layer->qkv, in, pass->rows, spec->width, s->qkv, qkv_stride));
   if (spec->positions != HD_POSITIONS_LEARNED) HD_TRY(turn(pass, qkv_stride));
-  store(pass, i, qkv_stride);
+  HD_TRY(store(pass, i, qkv_stride));
 
   hd_source k, v;
   heed_attention a = attention_of(pass, i);
   hd_mixing mixing = {.layer = i, .keys = pass->first + pass->rows, .attention = &a, .k = &k, .v = &v};
   mixing.q = (heed_view){s->qkv, HEED_F32, 3, {spec->heads, pass->rows, d}, {d, qkv_stride, 1}};
   mixing.out = (heed_view){s->mixed, HEED_F32, 3, {spec->heads, pass->rows, d}, {d, width, 1}};
-  HD_TRY(hd_cache_sources(pass->context, pass->cache, i, mixing.keys, &k, &v));
+  hd_source_of_cache(pass->context, pass->cache, &mixing.layer, 1, false, &k);
+  hd_source_of_cache(pass->context, pass->cache, &mixing.layer, 1, true, &v);
   HD_TRY(attend_quietly(pass->context, &mixing));
   if (watches(pass->watch, i)) HD_TRY(hd_watch_layer(pass, &mixing));
 

@@ -67,10 +67,9 @@ static heed_status copy_qkv(recording *in) {
     for (int64_t r = 0; r < rows; r++)
       memcpy(in->q_copy + (head * rows + r) * d, (const float *)q->data + head * q->stride[0] + r * q->stride[1],
              (size_t)d * sizeof(float));
-  for (int64_t head = 0; head < spec->kv_heads; head++) {
-    hd_cache_gather(pass->cache, in->record.layer, false, head, keys, in->k_copy + head * keys * d);
-    hd_cache_gather(pass->cache, in->record.layer, true, head, keys, in->v_copy + head * keys * d);
-  }
+  heed_view k = heed_view_of(in->k_copy, HEED_F32, 3, (int64_t[]){spec->kv_heads, keys, d}), v = k;
+  v.data = in->v_copy;
+  HD_TRY(heed_cache_read(pass->cache, in->record.layer, 0, &k, &v));
   in->record.q = in->q_copy, in->record.k = in->k_copy, in->record.v = in->v_copy;
   return HEED_OK;
 }
@@ -93,15 +92,16 @@ static heed_status mix_edited(recording *in) {
   const hd_pass *pass = in->pass;
   const hd_transformer_spec *spec = &pass->model->spec;
   const heed_layer_record *record = &in->record;
-  int64_t group = spec->heads / spec->kv_heads, floats = record->keys * spec->head_dim;
+  int64_t group = spec->heads / spec->kv_heads, head = record->keys * spec->head_dim, floats = spec->kv_heads * head;
   float *values;
-  HD_TRY(hd_allocate(pass->context, "the values of an edited head", floats, sizeof *values, &values));
-  for (int64_t i = 0; i < record->n_heads; i++) {
-    hd_cache_gather(pass->cache, record->layer, true, in->heads[i] / group, record->keys, values);
-    mix_head(&in->mixing->out, in->heads[i], record->weights + i * record->queries * record->keys, values, record->queries, record->keys);
-  }
+  HD_TRY(hd_allocate(pass->context, "the values of edited heads", floats, sizeof *values, &values));
+  heed_view v = heed_view_of(values, HEED_F32, 3, (int64_t[]){spec->kv_heads, record->keys, spec->head_dim});
+  heed_status status = heed_cache_read(pass->cache, record->layer, 0, NULL, &v);
+  for (int64_t i = 0; status == HEED_OK && i < record->n_heads; i++)
+    mix_head(&in->mixing->out, in->heads[i], record->weights + i * record->queries * record->keys, values + in->heads[i] / group * head,
+             record->queries, record->keys);
   hd_release(pass->context, values, floats, sizeof *values);
-  return HEED_OK;
+  return status;
 }
 
 /* A callback's own status is returned as it is, with a sentence if it left none. */

@@ -2,7 +2,7 @@
 #include "attention_layouts.h"
 #include "pthread_parallel.h"
 
-#include "../../src/attn/attention.h"
+#include "../../src/base/base.h"
 
 static heed_context *context;
 
@@ -80,48 +80,6 @@ PROPERTY(p31_chunks_are_the_whole, 1100, 0) {
   }
   assert_same_bytes(s->out, whole, sample_out_count(s) * 4, "chunks", r->seed);
   free(whole);
-}
-
-/* P32: keys and values in pages, also in half precision, are the same as in one piece. */
-PROPERTY(p32_pages_are_contiguous, 1100, SAMPLE_ANY) {
-  enum { PAGE = 128 };
-  sample_run(context, s);
-  int64_t pages = hd_ceil_div(s->m, PAGE);
-  const void **table[2] = {calloc((size_t)(s->batch * pages), sizeof(void *)), calloc((size_t)(s->batch * pages), sizeof(void *))};
-  hd_source sources[2];
-  for (int side = 0; side < 2; side++) {
-    int64_t width = side ? s->dv : s->d;
-    const float *from = side ? s->v : s->k;
-    for (int64_t b = 0; b < s->batch; b++)
-      for (int64_t p = 0; p < pages; p++) {
-        float *page = floats(s->kv_heads * PAGE * width);
-        for (int64_t h = 0; h < s->kv_heads; h++)
-          for (int64_t j = 0; j < PAGE && p * PAGE + j < s->m; j++)
-            memcpy(page + (h * PAGE + j) * width, from + ((b * s->kv_heads + h) * s->m + p * PAGE + j) * width, (size_t)width * 4);
-        table[side][b * pages + p] = page;
-      }
-    sources[side] = (hd_source){.batch = s->batch,
-                                .heads = s->kv_heads,
-                                .keys = s->m,
-                                .columns = width,
-                                .page = table[side],
-                                .pages = pages,
-                                .page_keys = PAGE,
-                                .head_stride = PAGE * width,
-                                .row_stride = width,
-                                .type = HEED_F32};
-    ok(context, hd_source_of_pages(context, &sources[side]));
-  }
-  float *out = floats(sample_out_count(s));
-  heed_view view = s->vout;
-  view.data = out;
-  ok(context, hd_attention_run(context, &s->a, NULL, &s->vq, &sources[0], &sources[1], &view, NULL));
-  assert_same_bytes(out, s->out, sample_out_count(s) * 4, "pages", r->seed);
-  for (int side = 0; side < 2; side++) {
-    for (int64_t p = 0; p < s->batch * pages; p++) free((void *)table[side][p]);
-    free(table[side]);
-  }
-  free(out);
 }
 
 static void compare_with(const heed_options *options, sample *s, const char *what, uint64_t seed) {
@@ -328,7 +286,6 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(p6_a_row_alone),
       cmocka_unit_test(p31_chunks_are_the_whole),
-      cmocka_unit_test(p32_pages_are_contiguous),
       cmocka_unit_test(p34_every_level_gives_the_same_bits),
       cmocka_unit_test(chunks_merge),
       cmocka_unit_test(p35_threads_give_the_same_bits),
