@@ -68,8 +68,9 @@ class Case:
     """Things that do the same work: contenders {name: call that returns its results, a list of tensors}. "heed" is one of them; results must agree with those
     of `judge`. flops and bytes are those of one call, what the result needs."""
 
-    def __init__(self, contenders, flops=0, bytes=0, judge="torch", tolerance=2e-5, goal=None, check=None):
+    def __init__(self, contenders, flops=0, bytes=0, judge="torch", tolerance=2e-5, goal=None, check=None, close=lambda: None):
         self.contenders, self.flops, self.bytes, self.judge, self.tolerance, self.goal = contenders, flops, bytes, judge, tolerance, goal
+        self.close = close  # gives back what is not Python's
         self.check = check  # instead of comparing with the judge: a function from heed's results to the difference
 
 
@@ -186,9 +187,22 @@ def dropout_difference(e, a, out):
 
 
 def decode(e, kind, m, goal):
+    """One query against a cache, and against the same keys and values as arrays."""
     a = Attention(e, 128, 1, m=e.size(m), heads=32, kv_heads=8, kind=getattr(e.torch, kind))
-    size = 4 if kind == "float32" else 2
-    return Case({"heed": a.heed_forward, "torch": a.torch_forward}, flops=4 * 128 * a.pairs, bytes=2 * 8 * 128 * a.k.shape[2] * size, goal=goal, tolerance=2e-5 if size == 4 else 2e-2)
+    stored = e.constants[f"HEED_CACHE_{e.arrays.kinds[a.k.dtype].upper()}"]
+    cache, out = ctypes.c_void_p(), e.torch.empty_like(a.out)
+    e.library.call("heed_cache_new", e.library.struct("heed_cache_spec", sequences=1, kv_heads=8, d=128, dv=128, type=stored), ctypes.byref(cache))
+    e.library.call("heed_cache_append", cache, 0, *(e.arrays.view(t[0]) for t in (a.k, a.v)), context=False)
+    view = e.arrays.view(out)
+
+    def cached():
+        e.library.call("heed_attention_cached", None, a.views["q"], cache, None, view, None)
+        return [out]
+
+    size = a.k.element_size()
+    contenders = {"heed": cached, "heed arrays": a.heed_forward, "torch": a.torch_forward}
+    return Case(contenders, flops=4 * 128 * a.pairs, bytes=2 * 8 * 128 * a.k.shape[2] * size, goal=goal, tolerance=2e-5 if size == 4 else 2e-2,
+                close=lambda: e.library.library.heed_cache_free(cache))
 
 
 def layer(e, goal):
@@ -463,7 +477,9 @@ def main():
         print(" · ".join(f"{key} {value}" for key, value in report["about"].items()))
         print(f"{'case':32s} {'heed ms':>9s} {'other':>12s} {'ms':>9s}  {'ratio':>6s} {'quartiles':>11s}   of peak or bandwidth")
     for name, make in chosen.items():
-        report["cases"][name] = row = measure(e, make(e), options)
+        case = make(e)
+        report["cases"][name] = row = measure(e, case, options)
+        case.close()
         if table:
             print_row(name, row)
     if options.json:

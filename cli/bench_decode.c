@@ -7,11 +7,15 @@
 
 typedef struct values {
   bench_values bench;
-  whole_list sequences, heads, kv_heads, head_dim, queries, keys, window, type;
+  whole_list sequences, heads, kv_heads, head_dim, queries, keys, window, type, source;
 } values;
+
+enum { TYPE_Q8_0 = 3 };               /* as in the option's choices, which are those of heed_cache_type */
+enum { SOURCE_CACHE, SOURCE_ARRAYS }; /* as in the option's choices */
 
 typedef struct decoding {
   heed_attention attention;
+  heed_cache *cache; /* NULL: k and v */
   array q, k, v, out;
 } decoding;
 
@@ -21,6 +25,36 @@ static int64_t item(const whole_list *list) { return list->items[0]; }
 static void describe(const values *v, heed_attention *a) {
   int64_t window = item(&v->window);
   *a = (heed_attention){.size = sizeof *a, .causal = true, .align = HEED_ALIGN_END, .has_window_left = window >= 0, .window_left = window};
+}
+
+/* The same keys again and again: what they say does not matter, but each must have memory of its own. */
+static int fill_cache(const values *v, heed_context *context, decoding *d) {
+  enum { PIECE = 4096 };
+  int64_t dim[3] = {item(&v->kv_heads), PIECE, item(&v->head_dim)}, seed = v->bench.common.seed;
+  array k = {0}, v_array = {0};
+  heed_cache_spec spec = {
+      .size = sizeof spec,
+      .sequences = item(&v->sequences),
+      .kv_heads = item(&v->kv_heads),
+      .d = item(&v->head_dim),
+      .dv = item(&v->head_dim),
+      .type = (heed_cache_type)item(&v->type),
+      .keep = item(&v->window) >= 0 ? item(&v->window) + item(&v->queries) : 0,
+  };
+  int code;
+  TRY(check(context, heed_cache_new(context, &spec, &d->cache)));
+  TRY(array_random("keys", HEED_F32, 3, dim, (uint64_t)seed + 1, &k));
+  TRY(array_random("values", HEED_F32, 3, dim, (uint64_t)seed + 2, &v_array));
+  for (int64_t sequence = 0; sequence < spec.sequences; sequence++) {
+    for (int64_t left = item(&v->keys); left > 0; left -= PIECE) {
+      k.view.dim[1] = v_array.view.dim[1] = left < PIECE ? left : PIECE;
+      TRY(check(context, heed_cache_append(d->cache, sequence, &k.view, &v_array.view)));
+    }
+  }
+done:
+  array_free(&k);
+  array_free(&v_array);
+  return code;
 }
 
 static int make_arrays(const values *v, decoding *d) {
@@ -33,12 +67,16 @@ done:
   return code;
 }
 
-/* Of one key or value. */
-static double row_bytes(int64_t type, int64_t width) { return (type == 0 ? 4 : 2) * (double)width; }
+/* Of one key or value as the cache stores it. */
+static double row_bytes(int64_t type, int64_t width) {
+  static const double number[] = {4, 2, 2, 1}; // as in the option's choices
+  return number[type] * (double)width + (type == TYPE_Q8_0 ? 2.0 * (double)((width + 31) / 32) : 0);
+}
 
 static int plan_of(bench_case *c, heed_plan *plan) {
   decoding *d = c->state;
   const heed_view *q = &d->q.view;
+  if (d->cache) return check(c->context, heed_attention_cached_plan(c->context, &d->attention, q, d->cache, NULL, plan));
   return check(c->context, heed_attention_explain_plan(c->context, &d->attention, q, &d->k.view, &d->v.view, plan));
 }
 
@@ -53,8 +91,10 @@ static int open_decoding(void *pointer, bench_case *c) {
   if (item(&v->queries) > keys)
     return usage_error("--queries: more than --keys, which they are among (got %lld and %lld)", (long long)item(&v->queries),
                        (long long)keys);
+  if (item(&v->source) == SOURCE_ARRAYS && item(&v->type) == TYPE_Q8_0)
+    return usage_error("--type q8_0: only a cache stores it (allowed --source cache)");
   describe(v, &d->attention);
-  TRY(make_arrays(v, d));
+  TRY(item(&v->source) == SOURCE_CACHE ? fill_cache(v, c->context, d) : make_arrays(v, d));
   TRY(array_random("queries", HEED_F32, 4, dim, (uint64_t)v->bench.common.seed, &d->q));
   TRY(array_new("out", HEED_F32, 4, dim, &d->out));
   TRY(plan_of(c, &plan));
@@ -69,12 +109,14 @@ done:
 static int call_decoding(bench_case *c) {
   decoding *d = c->state;
   const heed_view *q = &d->q.view, *result = &d->out.view;
+  if (d->cache) return check(c->context, heed_attention_cached(c->context, &d->attention, q, d->cache, NULL, result, NULL));
   return check(c->context, heed_attention_forward(c->context, &d->attention, q, &d->k.view, &d->v.view, result, NULL));
 }
 
 static void close_decoding(bench_case *c) {
   decoding *d = c->state;
   if (!d) return;
+  heed_cache_free(d->cache);
   array_free(&d->q);
   array_free(&d->k);
   array_free(&d->v);
@@ -97,25 +139,28 @@ static const option options[] = {
     OPTION("queries", 0, WHOLES, "LIST", queries, "new tokens of each sequence (default 1)", .low = 1, .high = 1e5),
     OPTION("keys", 0, WHOLES, "LIST", keys, "what each sequence holds, the new tokens included (default 4096,32768)", .low = 1,
            .high = 1e9),
-    OPTION("window", 0, WHOLES, "LIST", window, "keys visible before a query's own (default -1: all)", .low = -1, .high = 1e9),
-    OPTION("type", 0, CHOICES, "LIST", type, "what keys and values are stored in (default f32,bf16)", .choices = "f32|f16|bf16"),
+    OPTION("window", 0, WHOLES, "LIST", window, "keys visible before a query's own; the cache is then a ring (default -1: all)", .low = -1,
+           .high = 1e9),
+    OPTION("type", 0, CHOICES, "LIST", type, "what the cache stores (default f32,bf16,q8_0)", .choices = "f32|f16|bf16|q8_0"),
+    OPTION("source", 0, CHOICES, "LIST", source, "where keys and values are (default cache)", .choices = "cache|arrays"),
     BENCH_OPTIONS,
     {0},
 };
 
 const command command_bench_decode = {
     .name = "bench decode",
-    .summary = "time a few queries against many keys",
-    .about = "Times heed_attention_forward with a few queries against many keys, for every combination of the lists and says how much of "
-             "the machine's "
+    .summary = "time attention over a long cache",
+    .about = "Times heed_attention_cached (or heed_attention_forward on arrays), a few queries against many keys, for every combination of "
+             "the lists and says how much of the machine's "
              "read bandwidth it reaches, measured before and after every block. Bytes counted: every visible key and value once, as it is "
              "stored.",
-    .examples = "  heed bench decode --keys 32768 --heads 32 --kv-heads 8,32 --type f32,bf16\n"
+    .examples = "  heed bench decode --keys 32768 --heads 32 --kv-heads 8,32 --type f32,bf16,q8_0\n"
                 "  heed bench decode --keys 4096,65536 --window 1023 --csv\n",
     .options = options,
     .takes = TAKES_JSON | TAKES_SEED,
     .values_size = sizeof(values),
     .defaults = &(const values){BENCH_DEFAULTS, .sequences = {1, {1}}, .heads = {1, {32}}, .kv_heads = {1, {8}}, .head_dim = {1, {128}},
-                                .queries = {1, {1}}, .keys = {2, {4096, 32768}}, .window = {1, {-1}}, .type = {2, {0, 2}}},
+                                .queries = {1, {1}}, .keys = {2, {4096, 32768}}, .window = {1, {-1}}, .type = {3, {0, 2, 3}},
+                                .source = {1, {SOURCE_CACHE}}},
     .run = run,
 };

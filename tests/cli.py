@@ -766,8 +766,8 @@ class Bench(Case):
     DECODE = "--sequences 2 --heads 4 --kv-heads 2 --head-dim 8,40 --queries 1,3 --keys 70,130 --window -1,20".split()
 
     def test_decode(self):
-        rows = self.rows("decode", *self.DECODE, "--type", "f32,f16,bf16")
-        self.assertEqual(len(rows), 48)
+        rows = self.rows("decode", *self.DECODE, "--type", "f32,f16,bf16,q8_0") + self.rows("decode", *self.DECODE, "--type", "f32,f16,bf16", "--source", "arrays")
+        self.assertEqual([row["source"] for row in rows], ["cache"] * 64 + ["arrays"] * 48)
         for row in rows:
             d, n, m = row["head_dim"], row["queries"], row["keys"]
             before = m if row["window"] < 0 else row["window"]
@@ -776,6 +776,7 @@ class Bench(Case):
             number = {"f32": 4 * d, "f16": 2 * d, "bf16": 2 * d, "q8_0": d + 2 * -(-d // 32)}[row["type"]]
             self.assertEqual(row["bytes"], 2 * 2 * 2 * len(set.union(*seen)) * number, row)
         self.refuses(USAGE, ["--queries", "--keys", "9", "5"], "bench", "decode", "--queries", "9", "--keys", "5")
+        self.refuses(USAGE, ["--type q8_0", "--source cache"], "bench", "decode", "--type", "q8_0", "--source", "arrays")
 
     def test_gemm(self):
         rows = self.rows("gemm", *"--batch 2 --rows 1,7 --outputs 5,20 --inputs 9 --transpose-a 0,1 --transpose-b 0,1 --type f32,f16,bf16".split())
