@@ -4,9 +4,12 @@ add_test(NAME check_layers COMMAND ${CMAKE_SOURCE_DIR}/tools/check-layers)
 add_test(NAME check_layers_finds COMMAND ${CMAKE_SOURCE_DIR}/tests/promises/layers.py ${CMAKE_SOURCE_DIR})
 add_test(NAME check_format COMMAND ${CMAKE_SOURCE_DIR}/tools/check-format)
 
-add_executable(example_attend examples/attend.c)
-target_link_libraries(example_attend PRIVATE heed_shared)
-set_target_properties(example_attend PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+foreach(example attend layer)
+  add_executable(example_${example} examples/${example}.c)
+  target_link_libraries(example_${example} PRIVATE heed_shared)
+  set_target_properties(example_${example} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME example_${example} COMMAND example_${example})
+endforeach()
 
 if(CMAKE_SYSTEM_NAME STREQUAL Linux) # steps through its child by ptrace
   add_executable(count_instructions tests/count_instructions.c)
@@ -17,7 +20,6 @@ if(CMAKE_SYSTEM_NAME STREQUAL Linux) # steps through its child by ptrace
 endif()
 
 set(promises ${CMAKE_SOURCE_DIR}/tests/promises)
-add_test(NAME example_attend COMMAND example_attend)
 add_test(NAME one_line_build COMMAND ${promises}/one_line_build ${CMAKE_SOURCE_DIR} $<TARGET_FILE:promise_core>)
 add_test(NAME headers COMMAND ${promises}/headers ${CMAKE_SOURCE_DIR})
 add_test(NAME symbols COMMAND ${promises}/symbols ${CMAKE_SOURCE_DIR} $<TARGET_FILE:heed_shared> $<TARGET_FILE:heed_static> ${PROJECT_VERSION})

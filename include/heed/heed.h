@@ -487,7 +487,8 @@ typedef struct heed_multi_head_gradients {
 
 /* The gradients of a loss whose gradient with respect to out is dout, after a forward pass with the same layer and inputs that filled `saved`. Sums over rows go from the first row of the
  * first sequence to the last, so bits do not depend on threads. Memory: as much as saved takes, and a copy of rows that do not lie evenly spaced.
- * Errors as heed_multi_head_forward; gradients must not overlap anything. HEED_E_MEMORY: nothing is touched where inputs and gradients are f32. */
+ * An input that no query sees must still be finite: it enters dw multiplied by a gradient of 0.
+ * Errors as heed_multi_head_forward; gradients must not overlap anything. HEED_E_MEMORY may come when some of them are written. */
 HEED_API heed_status heed_multi_head_backward(heed_context *context, const heed_multi_head *layer, const heed_view *x_query,
                                               const heed_view *x_key, const heed_view *x_value, const heed_view *saved,
                                               const heed_view *dout, const heed_multi_head_gradients *gradients);

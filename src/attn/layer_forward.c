@@ -63,7 +63,7 @@ static heed_status check_weights(hd_layer *layer, const heed_multi_head_extras *
   HD_TRY(hd_view_check(layer->context, asked->weights, "weights"));
   HD_TRY(hd_layer_apart(layer, asked->weights, "weights"));
   heed_attention_rows rows;
-  hd_grid weights, queries = {.lead = 1, .lead_dim = {layer->batch}};
+  hd_grid weights, queries = {.lead = 1, .lead_dim = {layer->batch}, .batch = layer->batch};
   HD_TRY(hd_rows_read(&layer->problem, asked->rows, &rows));
   HD_TRY(hd_grid_make(layer->context, asked->weights, "weights", &weights));
   HD_TRY(hd_grid_expect(layer->context, &weights, asked->weights, "weights", &queries, rows.n_heads, rows.n_rows, layer->keys));
