@@ -1,7 +1,7 @@
 # Every tests/unit/NAME.c and tests/complaints/NAME.c is one cmocka program, test NAME. It links the static library, whose hidden symbols it may use, and finds its
 # fixtures under HEED_TEST_DATA. Models that are fetched (tools/get-models) lie under HEED_MODELS; a missing one fails the test that needs it.
-# Labels: `unit` for all of them, and `whole_model` for those named *_smollm2.c, which run all of a fetched model: .ci/run leaves these out under
-# sanitizers and at the scalar level, where they would take minutes.
+# Labels: `unit` for all of them, and `whole_model` for those named *_smollm2.c, which run all of a fetched model, and for model_bits.c, which runs a small one at every
+# level: .ci/run leaves these out under sanitizers and at the scalar level, where they would take minutes.
 # With HEED_CORE_ONLY only those are built that include nothing beyond the core. They take tests/support/plain/cmocka.h for cmocka.
 if(NOT BUILD_TESTING)
   return()
@@ -70,7 +70,7 @@ foreach(source ${unit_tests})
   heed_test_program(test_${name} ${source})
   add_test(NAME ${name} COMMAND test_${name} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
   set(labels unit)
-  if(name MATCHES "_smollm2$")
+  if(name MATCHES "_smollm2$|^model_bits$")
     list(APPEND labels whole_model)
   endif()
   # Threads that wait by spinning take the processor from the very thread they wait for when tests run side by side.
