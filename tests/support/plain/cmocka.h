@@ -34,6 +34,7 @@ __attribute__((noreturn)) static inline void plain_fail(const char *file, int li
     unsigned long long plain_a = (unsigned long long)(a), plain_b = (unsigned long long)(b);                                               \
     if (plain_a != plain_b) fail_msg("%s: %#llx != %#llx", #a, plain_a, plain_b);                                                          \
   } while (0)
+#define assert_int_not_equal(a, b) assert_true((unsigned long long)(a) != (unsigned long long)(b))
 #define assert_string_equal(a, b)                                                                                                          \
   do {                                                                                                                                     \
     const char *plain_a = (a), *plain_b = (b);                                                                                             \
