@@ -116,8 +116,8 @@ INLINE void decode_scores(const hd_attn_block *block, const hd_decode_tile *tile
     for (; i + unit <= d; i += unit)
 #pragma GCC unroll 1
       for (int g = 0; g < count; g++) {
-        if (i * size % 64 == 0)
-          for (int k = 0; k < LANES; k++) __builtin_prefetch(ahead + (g * LANES + k) * tile->v.stride + i * size);
+        if (i * size % 64 == 0) // into the second-level cache: so many at once would fill the first level's line buffers
+          for (int k = 0; k < LANES; k++) __builtin_prefetch(ahead + (g * LANES + k) * tile->v.stride + i * size, 0, 2);
         add_square(&group[g], block, i, rows, type);
       }
     for (; i < d; i += LANES)
@@ -193,7 +193,7 @@ INLINE void add_columns(hd_attn_block *block, const hd_decode_tile *tile, int64_
     vf b[4];
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; v++) {
-      if (v * LANES * stored_size(type) % 64 == 0) __builtin_prefetch(ahead + v * LANES * stored_size(type));
+      if (v * LANES * stored_size(type) % 64 == 0) __builtin_prefetch(ahead + v * LANES * stored_size(type), 0, 2);
       b[v] = stored_load(value + v * LANES * stored_size(type), type);
       if (type == HD_Q8_0) b[v] = v_mul(b[v], v_set(scale[v][key]));
     }
