@@ -3,6 +3,7 @@
 #define HEED_ATTENTION_GRADIENTS_H
 
 #include "attention_sample.h"
+#include "pthread_parallel.h"
 
 enum { DQ, DK, DV, DBIAS, DSINK, DWQ, DWK, DWV, GRADIENTS };
 static const char *const gradient_names[GRADIENTS] = {"dq", "dk", "dv", "dbias", "dsink", "dwq", "dwk", "dwv"};
@@ -97,6 +98,59 @@ static inline void gradients_unchanged(kept_gradients kept, const gradients *g, 
     assert_same_bytes(g->data[i], kept.data[i], g->count[i] * (int64_t)sizeof(float), label, seed);
   }
   kept_free(&kept);
+}
+
+/* The loss Σ dout ∘ out in double precision, moved by ±2^-9 along `tries` elements of each input: the slope is the oracle's gradient within tolerance. */
+static inline void assert_oracle_is_the_derivative(heed_context *context, sample *s, random_source *r, int tries, double tolerance) {
+  const float h = 0x1p-9f;
+  gradients g;
+  double *want[GRADIENTS];
+  gradients_make(&g, s, r);
+  gradients_reference(context, s, &g, want);
+  for (int i = 0; i < GRADIENTS; i++)
+    for (int n = 0; n < tries && g.count[i]; n++) {
+      int64_t at = below(r, g.count[i]);
+      float *input = g.input[i], kept = input[at];
+      if (kept == -INFINITY) continue; // a bias that hides
+      double loss[2] = {0, 0}, moved[2];
+      for (int side = 0; side < 2; side++) {
+        input[at] = kept + (side ? h : -h);
+        moved[side] = input[at];
+        double *out = sample_reference(context, s, NULL);
+        for (int64_t j = 0; j < sample_out_count(s); j++) loss[side] += out[j] * g.dout[j];
+        free(out);
+      }
+      input[at] = kept;
+      double slope = (loss[1] - loss[0]) / (moved[1] - moved[0]);
+      assert_close(want[i][at], slope, tolerance * fmax(1, fabs(slope)), gradient_names[i], r->seed);
+    }
+  for (int i = 0; i < GRADIENTS; i++) free(want[i]);
+  gradients_free(&g);
+}
+
+/* Output and gradients have the same bits on every level that this machine has, on 1 to 64 threads, and on a host's threads. */
+static inline void assert_same_bits_everywhere(heed_context *context, sample *s, random_source *r) {
+  enum { THREADS = 5 };
+  static const int threads[THREADS] = {1, 2, 3, 8, 64};
+  gradients g;
+  gradients_begin(context, s, r, &g);
+  float *out = copy_of(s->out, sample_out_count(s));
+  for (int i = 1; i <= HEED_LEVEL_COUNT + THREADS; i++) {
+    heed_options options = {.size = sizeof options};
+    if (i < HEED_LEVEL_COUNT) options.level = (heed_level)i;
+    else if (i < HEED_LEVEL_COUNT + THREADS) options.threads = threads[i - HEED_LEVEL_COUNT];
+    else options = (heed_options){.size = sizeof options, .threads = 3, .parallel_for = pthread_parallel};
+    if (options.level && !heed_level_available(options.level)) continue;
+    heed_context *other = test_context(&options);
+    kept_gradients kept = gradients_keep(&g);
+    sample_run(other, s);
+    assert_same_bytes(out, s->out, sample_out_count(s) * (int64_t)sizeof *out, "out", r->seed);
+    gradients_run(other, s, &g);
+    gradients_unchanged(kept, &g, options.level ? heed_level_name(options.level) : "another number of threads", r->seed);
+    heed_context_free(other);
+  }
+  free(out);
+  gradients_free(&g);
 }
 
 #endif

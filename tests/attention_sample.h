@@ -324,6 +324,29 @@ static inline float *copy_of(const float *data, int64_t count) {
   return copy;
 }
 
+/* Exchanges the first row of each group with its last, and so on. */
+static inline void reverse_rows(float *data, int64_t groups, int64_t rows, int64_t width) {
+  for (int64_t group = 0; group < groups; group++)
+    for (int64_t j = 0; j < rows / 2; j++)
+      for (int64_t c = 0; c < width; c++) {
+        float *a = data + (group * rows + j) * width + c, *b = data + (group * rows + rows - 1 - j) * width + c, swap = *a;
+        *a = *b;
+        *b = swap;
+      }
+}
+
+/* The last key becomes the first: keys, values and columns of the mask. */
+static inline void sample_reverse_keys(sample *s) {
+  reverse_rows(s->k, s->batch * s->kv_heads, s->m, s->d);
+  reverse_rows(s->v, s->batch * s->kv_heads, s->m, s->dv);
+  for (int64_t row = 0; row < s->batch * s->heads * s->n; row++)
+    for (int64_t j = 0; j < s->m / 2; j++) {
+      uint8_t *base = s->attend_data + row * s->m, swap = base[j];
+      base[j] = base[s->m - 1 - j];
+      base[s->m - 1 - j] = swap;
+    }
+}
+
 static inline heed_view weights_view(const sample *s, float *data) {
   return heed_view_of(data, HEED_F32, 4, (int64_t[]){s->batch, s->heads, s->n, s->m});
 }

@@ -134,16 +134,27 @@ void hd_bias_gradient_free(hd_bias_gradient *job) {
   hd_release(context, job->worker, job->workers, sizeof *job->worker);
 }
 
+struct sink_job {
+  const hd_backward *from;
+  const heed_view *dsink;
+};
+
 /* The sink is a key whose value is 0: dP = 0, so dS = −P δ, P = exp(sink − lse). A row that saw no key gave no weight to the sink either. */
-void hd_backward_sink(const hd_backward *from, const heed_view *dsink) {
+static void add_sink(void *argument, int64_t head, int worker) {
+  const struct sink_job *job = argument;
+  const hd_backward *from = job->from;
   const hd_problem *problem = from->problem;
-  for (int64_t head = 0; dsink && head < problem->heads; head++) {
-    double sink = hd_per_head(problem->a.sink, head), sum = 0;
-    for (int64_t batch = 0; batch < problem->batch; batch++)
-      for (int64_t row = 0; row < problem->queries; row++) {
-        double lse = *(const float *)hd_grid_row(&from->lse, batch, head, row);
-        if (lse != -INFINITY) sum -= exp(sink - lse) * hd_delta(from, batch, head, row);
-      }
-    hd_element_store(hd_view_at(dsink, head), dsink->type, sum);
-  }
+  double sink = hd_per_head(problem->a.sink, head), sum = 0;
+  (void)worker;
+  for (int64_t batch = 0; batch < problem->batch; batch++)
+    for (int64_t row = 0; row < problem->queries; row++) {
+      double lse = *(const float *)hd_grid_row(&from->lse, batch, head, row);
+      if (lse != -INFINITY) sum -= exp(sink - lse) * hd_delta(from, batch, head, row);
+    }
+  hd_element_store(hd_view_at(job->dsink, head), job->dsink->type, sum);
+}
+
+void hd_backward_sink(const hd_backward *from, const heed_view *dsink) {
+  struct sink_job job = {from, dsink};
+  if (dsink) hd_parallel(from->problem->context, from->problem->heads, add_sink, &job);
 }

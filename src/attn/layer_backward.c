@@ -55,18 +55,7 @@ struct pass {
   float *dout_copy, *x_copy[HD_PROJECTIONS], *dx_copy[HD_PROJECTIONS];
 };
 
-/* The batch's rows as one matrix; false where they are not evenly spaced. */
-static bool fold(const heed_view *rows, heed_view *out) {
-  bool single = rows->dim[1] == 1;
-  *out = (heed_view){.data = rows->data,
-                     .type = rows->type,
-                     .ndim = 2,
-                     .dim = {rows->dim[0] * rows->dim[1], rows->dim[2]},
-                     .stride = {single ? rows->stride[0] : rows->stride[1], rows->stride[2]}};
-  return single || rows->dim[0] <= 1 || hd_view_count(rows) == 0 || rows->stride[0] == rows->dim[1] * rows->stride[1];
-}
-
-static bool folds(const heed_view *rows) { return fold(rows, &(heed_view){0}); }
+static bool folds(const heed_view *rows) { return hd_view_fold(rows, &(heed_view){0}); }
 
 /* Which sums over the rows of a source's input are asked for. */
 static bool sums_over(const struct pass *pass, int source) {
@@ -125,8 +114,8 @@ static heed_status add_weights(const struct pass *pass, const heed_view *dy, con
   heed_view dy_rows, x_rows;
   const heed_gemm_form form = {.size = sizeof form, .transpose_a = true, .accumulate = pass->to->accumulate};
   if (!dw->ndim) return HEED_OK;
-  fold(dy, &dy_rows);
-  fold(x, &x_rows);
+  hd_view_fold(dy, &dy_rows);
+  hd_view_fold(x, &x_rows);
   return heed_gemm(pass->layer->context, &form, &dy_rows, &x_rows, dw);
 }
 
@@ -136,7 +125,7 @@ static heed_status add_bias(const struct pass *pass, const heed_view *dy, const 
   heed_view dy_rows, ones = {.data = &one, .type = HEED_F32, .ndim = 2, .stride = {0, 0}}, row = *db;
   const heed_gemm_form form = {.size = sizeof form, .accumulate = pass->to->accumulate};
   if (!db->ndim) return HEED_OK;
-  fold(dy, &dy_rows);
+  hd_view_fold(dy, &dy_rows);
   ones.dim[0] = 1;
   ones.dim[1] = dy_rows.dim[0];
   row.ndim = 2;

@@ -119,6 +119,11 @@ double hd_delta(const hd_backward *from, int64_t batch, int64_t head, int64_t ro
   const hd_grid *out = &from->out, *dout = &from->dout;
   const char *o = hd_grid_row(out, batch, head, row), *g = hd_grid_row(dout, batch, head, row);
   double sum = 0;
+  if (out->type == HEED_F32 && dout->type == HEED_F32) {
+    for (int64_t c = 0; c < from->problem->dv; c++)
+      sum += (double)((const float *)o)[c * out->column_stride] * ((const float *)g)[c * dout->column_stride];
+    return sum;
+  }
   for (int64_t c = 0; c < from->problem->dv; c++)
     sum += hd_element(o + c * out->column_stride * out->size, out->type) * hd_element(g + c * dout->column_stride * dout->size, dout->type);
   return sum;

@@ -127,6 +127,8 @@ heed_status hd_view_check(heed_context *context, const heed_view *view, const ch
 int64_t hd_view_count(const heed_view *view);
 /* Address of element i of a checked view, counted row-major. The slow way. */
 char *hd_view_at(const heed_view *view, int64_t i);
+/* All rows of a view of rank 2 or more as one matrix of rank 2, row-major; false where they are not evenly spaced. */
+bool hd_view_fold(const heed_view *view, heed_view *out);
 bool hd_same_shape(const heed_view *a, const heed_view *b);
 /* E_TYPE unless f32, f64, f16 or bf16. */
 heed_status hd_number(heed_context *context, heed_type type, const char *name);

@@ -56,6 +56,20 @@ char *hd_view_at(const heed_view *view, int64_t i) {
   return (char *)view->data + offset * (int64_t)heed_type_bytes(view->type);
 }
 
+bool hd_view_fold(const heed_view *view, heed_view *out) {
+  const int last = view->ndim - 1;
+  int64_t rows = 1, step = 0;
+  bool even = true;
+  for (int axis = last - 1; axis >= 0; axis--) {
+    if (view->dim[axis] != 1 && rows == 1) step = view->stride[axis];
+    else if (view->dim[axis] != 1) even &= view->stride[axis] == rows * step;
+    rows *= view->dim[axis];
+  }
+  *out =
+      (heed_view){.data = view->data, .type = view->type, .ndim = 2, .dim = {rows, view->dim[last]}, .stride = {step, view->stride[last]}};
+  return even || hd_view_count(view) == 0;
+}
+
 bool hd_same_shape(const heed_view *a, const heed_view *b) {
   bool same = a->ndim == b->ndim;
   for (int i = 0; same && i < a->ndim; i++) same = a->dim[i] == b->dim[i];

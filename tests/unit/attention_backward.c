@@ -1,6 +1,5 @@
 /* Gradients of attention over random shapes and restrictions: against the double-precision formula, the formula against central differences, and to the bit where that is meant. */
 #include "attention_gradients.h"
-#include "pthread_parallel.h"
 
 #include "../../src/kern/kernels.h"
 
@@ -19,59 +18,9 @@ static void expect_reference(sample *s, random_source *r) {
 PROPERTY(matches_the_reference, 191, SAMPLE_EVERYTHING) { expect_reference(s, r); }
 
 /* The oracle itself: the loss Σ dout ∘ out in double precision, moved by ±h along single inputs. */
-PROPERTY(the_reference_is_the_derivative, 37, SAMPLE_EVERYTHING) {
-  gradients g;
-  double *want[GRADIENTS];
-  gradients_make(&g, s, r);
-  gradients_reference(context, s, &g, want);
-  for (int i = 0; i < GRADIENTS; i++)
-    for (int tries = 0; tries < 3 && g.count[i]; tries++) {
-      const float h = 0x1p-9f;
-      int64_t at = below(r, g.count[i]);
-      float *input = g.input[i], kept = input[at];
-      if (kept == -INFINITY) continue; // a bias that hides
-      double loss[2] = {0, 0}, moved[2];
-      for (int side = 0; side < 2; side++) {
-        input[at] = kept + (side ? h : -h);
-        moved[side] = input[at];
-        double *out = sample_reference(context, s, NULL);
-        for (int64_t j = 0; j < sample_out_count(s); j++) loss[side] += out[j] * g.dout[j];
-        free(out);
-      }
-      input[at] = kept;
-      double slope = (loss[1] - loss[0]) / (moved[1] - moved[0]);
-      assert_close(want[i][at], slope, 2e-4 * fmax(1, fabs(slope)), "central difference", r->seed);
-    }
-  for (int i = 0; i < GRADIENTS; i++) free(want[i]);
-  gradients_free(&g);
-}
+PROPERTY(the_reference_is_the_derivative, 37, SAMPLE_EVERYTHING) { assert_oracle_is_the_derivative(context, s, r, 3, 2e-4); }
 
-static void same_gradients(heed_context *other, sample *s, gradients *g, const char *what, uint64_t seed) {
-  kept_gradients kept = gradients_keep(g);
-  gradients_run(other, s, g);
-  gradients_unchanged(kept, g, what, seed);
-}
-
-static void same_everywhere(sample *s, random_source *r) {
-  gradients g;
-  gradients_begin(context, s, r, &g);
-  for (heed_level level = HEED_LEVEL_SCALAR; level < HEED_LEVEL_COUNT; level++) {
-    if (!heed_level_available(level)) continue;
-    heed_context *other = test_context(&(heed_options){.size = sizeof(heed_options), .level = level});
-    same_gradients(other, s, &g, heed_level_name(level), r->seed);
-    heed_context_free(other);
-  }
-  const int threads[] = {1, 2, 3, 8, 64};
-  for (int i = 0; i < 5; i++) {
-    heed_context *other = test_context(&(heed_options){.size = sizeof(heed_options), .threads = threads[i]});
-    same_gradients(other, s, &g, "threads", r->seed);
-    heed_context_free(other);
-  }
-  heed_context *host = test_context(&(heed_options){.size = sizeof(heed_options), .threads = 3, .parallel_for = pthread_parallel});
-  same_gradients(host, s, &g, "the host's threads", r->seed);
-  heed_context_free(host);
-  gradients_free(&g);
-}
+static void same_everywhere(sample *s, random_source *r) { assert_same_bits_everywhere(context, s, r); }
 
 static void p34_p35_same_bits_everywhere(void **state) {
   (void)state;

@@ -128,29 +128,12 @@ PROPERTY(p2_shifting_all_scores, 191, SAMPLE_BIAS | SAMPLE_CAUSAL) {
   gradients_free(&g);
 }
 
-static void reverse_rows(float *data, int64_t groups, int64_t rows, int64_t width) {
-  for (int64_t group = 0; group < groups; group++)
-    for (int64_t j = 0; j < rows / 2; j++)
-      for (int64_t c = 0; c < width; c++) {
-        float *a = data + (group * rows + j) * width + c, *b = data + (group * rows + rows - 1 - j) * width + c, swap = *a;
-        *a = *b;
-        *b = swap;
-      }
-}
-
 /* P3: keys in another order: dq stays, dk and dv move with their keys. */
 PROPERTY(p3_permuting_keys, 191, SAMPLE_ATTEND) {
   gradients g;
   gradients_begin(context, s, r, &g);
   kept_gradients kept = gradients_keep(&g);
-  reverse_rows(s->k, s->batch * s->kv_heads, s->m, s->d);
-  reverse_rows(s->v, s->batch * s->kv_heads, s->m, s->dv);
-  for (int64_t row = 0; row < s->batch * s->heads * s->n; row++)
-    for (int64_t j = 0; j < s->m / 2; j++) {
-      uint8_t *base = s->attend_data + row * s->m, swap = base[j];
-      base[j] = base[s->m - 1 - j];
-      base[s->m - 1 - j] = swap;
-    }
+  sample_reverse_keys(s);
   sample_run(context, s);
   gradients_run(context, s, &g);
   reverse_rows(g.data[DK], s->batch * s->kv_heads, s->m, s->d);

@@ -125,21 +125,7 @@ PROPERTY(p2_shifting_all_scores, 191, SAMPLE_BIAS | SAMPLE_CAUSAL) {
 PROPERTY(p3_permuting_keys, 191, SAMPLE_ATTEND) {
   sample_run(context, s);
   float *before = copy_of(s->out, sample_out_count(s));
-  for (int64_t row = 0; row < s->batch * s->kv_heads; row++)
-    for (int64_t j = 0; j < s->m / 2; j++)
-      for (int64_t c = 0; c < s->d + s->dv; c++) {
-        float *base = c < s->d ? s->k + row * s->m * s->d + c : s->v + row * s->m * s->dv + c - s->d;
-        int64_t width = c < s->d ? s->d : s->dv;
-        float swap = base[j * width];
-        base[j * width] = base[(s->m - 1 - j) * width];
-        base[(s->m - 1 - j) * width] = swap;
-      }
-  for (int64_t row = 0; row < s->batch * s->heads * s->n; row++)
-    for (int64_t j = 0; j < s->m / 2; j++) {
-      uint8_t *base = s->attend_data + row * s->m, swap = base[j];
-      base[j] = base[s->m - 1 - j];
-      base[s->m - 1 - j] = swap;
-    }
+  sample_reverse_keys(s);
   sample_run(context, s);
   for (int64_t i = 0; i < sample_out_count(s); i++) assert_close(s->out[i], before[i], 5e-6, "keys turned round", r->seed);
   free(before);

@@ -39,33 +39,9 @@ static void match_the_reference(void **state) {
   each_score(65, forward_and_backward);
 }
 
+/* A callback's scores are rounded to single precision, which a difference of them feels. */
 static void derivative(sample *s, random_source *r) {
-  gradients g;
-  double *want[GRADIENTS];
-  gradients_make(&g, s, r);
-  gradients_reference(context, s, &g, want);
-  for (int i = 0; i < GRADIENTS; i++)
-    for (int tries = 0; tries < 2 && g.count[i]; tries++) {
-      const float h = 0x1p-9f;
-      int64_t at = below(r, g.count[i]);
-      float *input = g.input[i], kept = input[at];
-      if (kept == -INFINITY) continue;
-      double loss[2] = {0, 0}, moved[2];
-      for (int side = 0; side < 2; side++) {
-        input[at] = kept + (side ? h : -h);
-        moved[side] = input[at];
-        double *out = sample_reference(context, s, NULL);
-        for (int64_t j = 0; j < sample_out_count(s); j++) loss[side] += out[j] * g.dout[j];
-        free(out);
-      }
-      input[at] = kept;
-      double slope = (loss[1] - loss[0]) / (moved[1] - moved[0]);
-      // The callback's scores are rounded to single precision, which a difference of them feels.
-      double tolerance = s->score.kind == HEED_SCORE_CALLBACK ? 2e-3 : 2e-4;
-      assert_close(want[i][at], slope, tolerance * fmax(1, fabs(slope)), gradient_names[i], r->seed);
-    }
-  for (int i = 0; i < GRADIENTS; i++) free(want[i]);
-  gradients_free(&g);
+  assert_oracle_is_the_derivative(context, s, r, 2, s->score.kind == HEED_SCORE_CALLBACK ? 2e-3 : 2e-4);
 }
 
 static void the_reference_is_the_derivative(void **state) {
@@ -73,35 +49,7 @@ static void the_reference_is_the_derivative(void **state) {
   each_score(17, derivative);
 }
 
-static void same_bits(sample *s, random_source *r) {
-  gradients g;
-  gradients_begin(context, s, r, &g);
-  float *out = copy_of(s->out, sample_out_count(s));
-  const heed_options options[] = {{.level = HEED_LEVEL_SCALAR},
-                                  {.level = HEED_LEVEL_AVX2},
-                                  {.level = HEED_LEVEL_AVX2X2},
-                                  {.level = HEED_LEVEL_AVX512},
-                                  {.level = HEED_LEVEL_AVX512BF16},
-                                  {.level = HEED_LEVEL_AMX},
-                                  {.level = HEED_LEVEL_NEON},
-                                  {.threads = 1},
-                                  {.threads = 3},
-                                  {.threads = 8}};
-  for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
-    heed_options one = options[i];
-    one.size = sizeof one;
-    if (one.level && !heed_level_available(one.level)) continue;
-    heed_context *other = test_context(&one);
-    kept_gradients kept = gradients_keep(&g);
-    sample_run(other, s);
-    assert_same_bytes(out, s->out, sample_out_count(s) * 4, "out", r->seed);
-    gradients_run(other, s, &g);
-    gradients_unchanged(kept, &g, "another level or number of threads", r->seed);
-    heed_context_free(other);
-  }
-  free(out);
-  gradients_free(&g);
-}
+static void same_bits(sample *s, random_source *r) { assert_same_bits_everywhere(context, s, r); }
 
 static void p34_p35_same_bits_everywhere(void **state) {
   (void)state;
