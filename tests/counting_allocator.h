@@ -5,11 +5,13 @@
 #include "test.h"
 
 typedef struct ledger {
-  int64_t now, peak, live, budget; /* bytes held, most ever, blocks held, requests granted before one is refused (−1: all) */
+  int64_t now, peak, live, calls,
+      budget; /* bytes held, most ever, blocks held, requests, how many are granted before one is refused (−1: all) */
 } ledger;
 
 static inline void *ledger_allocate(void *user, size_t bytes, size_t alignment) {
   ledger *l = user;
+  l->calls++;
   if (l->budget == 0) return l->budget = -1, NULL;
   if (l->budget > 0) l->budget--;
   l->now += (int64_t)bytes;

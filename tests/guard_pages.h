@@ -2,7 +2,9 @@
 #ifndef HEED_GUARD_PAGES_H
 #define HEED_GUARD_PAGES_H
 
-#include "attention_sample.h"
+#include "test.h"
+
+#include "../src/base/base.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -27,6 +29,20 @@ static inline guarded guard(heed_view *view, bool behind) {
 
 static inline void guard_free(guarded *g) {
   if (g->map) munmap(g->map, g->bytes);
+}
+
+/* Memory of so many bytes that ends where an unreadable page begins. */
+static inline void *before_guard(size_t bytes) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + page - 1) / page * page;
+  unsigned char *map = mmap(NULL, whole + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  assert_true(map != MAP_FAILED);
+  assert_int_equal(mprotect(map + whole, page, PROT_NONE), 0);
+  return map + whole - bytes;
+}
+
+static inline void before_guard_free(void *memory, size_t bytes) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + page - 1) / page * page;
+  munmap((unsigned char *)memory + bytes - whole, whole + page);
 }
 
 #endif

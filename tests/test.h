@@ -52,4 +52,10 @@ static inline heed_context *test_context(const heed_options *options) {
     if (ok_status != HEED_OK) fail_msg("%s: %s (%s)", #call, heed_error(context), heed_status_name(ok_status));                            \
   } while (0)
 
+/* A context of the level, or NULL where this machine lacks it. */
+static inline heed_context *level_context(heed_level level, int threads) {
+  if (!heed_level_available(level)) return NULL;
+  return test_context(&(heed_options){.size = sizeof(heed_options), .level = level, .threads = threads});
+}
+
 #endif

@@ -97,9 +97,11 @@ add_test(NAME page COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/page.
 set_tests_properties(page PROPERTIES TIMEOUT 600)
 
 # The program from outside: commands, output, exit codes.
-add_test(NAME cli COMMAND ${CMAKE_SOURCE_DIR}/tests/cli.py)
-set_tests_properties(cli PROPERTIES TIMEOUT 600 LABELS cli
-                     ENVIRONMENT "HEED=$<TARGET_FILE:heed>;HEED_TEST_DATA=${CMAKE_SOURCE_DIR}/tests/data;OMP_WAIT_POLICY=passive")
+foreach(name cli cli_attend cli_bench)
+  add_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/tests/${name}.py)
+  set_tests_properties(${name} PROPERTIES TIMEOUT 600 LABELS cli
+                       ENVIRONMENT "HEED=$<TARGET_FILE:heed>;HEED_TEST_DATA=${CMAKE_SOURCE_DIR}/tests/data;OMP_WAIT_POLICY=passive;PYTHONDONTWRITEBYTECODE=1")
+endforeach()
 
 # Measurements: built, so that they keep compiling, but not run.
 file(GLOB benches CONFIGURE_DEPENDS tests/bench_*.c)

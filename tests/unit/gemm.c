@@ -1,5 +1,5 @@
 /* gemm: heed_gemm against the formula: the same bits as one fused chain an element, on every level, for every form, type, stride and batch, with guard pages behind the arrays. */
-#include "memory_test.h"
+#include "guard_pages.h"
 
 #include "../../src/base/base.h"
 #include "../../src/base/philox.h"
@@ -49,7 +49,7 @@ static array array_new(source *s, heed_type type, int ndim, const int64_t *dim, 
   for (int i = 0; i < ndim; i++) last += (dim[i] - 1) * stride[i], count *= dim[i];
   if (count == 0) last = -1;
   a.bytes = (size_t)((last + 1) * size);
-  a.memory = guarded(a.bytes);
+  a.memory = before_guard(a.bytes);
   for (int64_t i = 0; i <= last; i++) hd_element_store((char *)a.memory + i * size, type, 2 * uniform(s) - 1);
   a.view.data = a.memory;
   if (how == REVERSED && count) {
@@ -60,7 +60,7 @@ static array array_new(source *s, heed_type type, int ndim, const int64_t *dim, 
   return a;
 }
 
-static void array_free(array *a) { unguard(a->memory, a->bytes); }
+static void array_free(array *a) { before_guard_free(a->memory, a->bytes); }
 
 /* The element of a view that broadcasts from the right, at the batch position of c and its own row and column. */
 static void *element(const heed_view *view, const heed_view *c, const int64_t *batch, int64_t row, int64_t column) {
@@ -242,7 +242,7 @@ static void every_type_stride_and_batch(void **state) {
   static const int threads[] = {1, 2, 3, 8};
   (void)state;
   heed_context *context[HEED_LEVEL_COUNT];
-  for (heed_level l = HEED_LEVEL_SCALAR; l < HEED_LEVEL_COUNT; l++) context[l] = context_of(l, threads[l % HD_COUNT(threads)]);
+  for (heed_level l = HEED_LEVEL_SCALAR; l < HEED_LEVEL_COUNT; l++) context[l] = level_context(l, threads[l % HD_COUNT(threads)]);
   for (uint64_t round = 0; round < 160; round++) {
     source s = {.seed = 1000 + round};
     shape of = {.n = edge(&s, 72), .m = edge(&s, 130), .k = edge(&s, 260), .rank = 2 + (int)below(&s, 3)};

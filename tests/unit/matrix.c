@@ -1,7 +1,7 @@
 /* matrix: what stored numbers mean, products with packed matrices, operations along rows: the same bytes on every level, with every input against a guard page. */
 #include "test.h"
 
-#include "memory_test.h"
+#include "guard_pages.h"
 
 #include "../../src/base/file.h"
 #include "../../src/kern/kernels.h"
@@ -15,7 +15,7 @@ static uint32_t next_random(void) { return seed = seed * 1664525 + 1013904223; }
 static float random_float(void) { return (float)(int32_t)next_random() * 0x1p-31f; }
 
 static float *guarded_floats(int64_t n) {
-  float *out = guarded((size_t)n * sizeof *out);
+  float *out = before_guard((size_t)n * sizeof *out);
   for (int64_t i = 0; i < n; i++) out[i] = random_float();
   return out;
 }
@@ -63,8 +63,8 @@ static void stored_numbers_mean_what_the_format_says(void **state) {
     for (int64_t i = 0; i < n; i++)
       if (!(fabsf(got[i] - want[i]) <= nextafterf(fabsf(want[i]), INFINITY) - fabsf(want[i])))
         fail_msg("%s[%lld]: %.9g, expected %.9g", name, (long long)i, got[i], want[i]);
-    unguard(got, (size_t)value_bytes);
-    unguard(want, (size_t)value_bytes);
+    before_guard_free(got, (size_t)value_bytes);
+    before_guard_free(want, (size_t)value_bytes);
   }
   heed_context_free(context);
 }
@@ -75,7 +75,7 @@ static void stored_numbers_mean_what_the_format_says(void **state) {
 static unsigned char *random_rows(hd_storage storage, int64_t elements, int64_t *bytes) {
   int64_t block = hd_storage_bytes(storage), blocks = elements / hd_storage_block(storage);
   *bytes = blocks * block;
-  unsigned char *rows = guarded((size_t)*bytes);
+  unsigned char *rows = before_guard((size_t)*bytes);
   for (int64_t i = 0; i < *bytes; i++) rows[i] = (unsigned char)(next_random() >> 24);
   for (int64_t i = 0; i < blocks; i++) {
     unsigned char *at = rows + i * block;
@@ -119,7 +119,7 @@ static void check_product(hd_storage storage, struct shape shape) {
     }
   for (heed_level level = HEED_LEVEL_SCALAR; level < HEED_LEVEL_COUNT; level++)
     for (int threads = 1; threads <= 3; threads += 2) {
-      heed_context *context = context_of(level, threads);
+      heed_context *context = level_context(level, threads);
       if (!context) continue;
       hd_arena arena;
       hd_matrix matrix;
@@ -139,13 +139,13 @@ static void check_product(hd_storage storage, struct shape shape) {
       hd_arena_free(&arena);
       heed_context_free(context);
     }
-  unguard(stored, (size_t)bytes);
-  unguard(x, (size_t)x_count * 4);
-  unguard(y, (size_t)y_count * 4);
-  unguard(bias, (size_t)shape.outputs * 4);
-  unguard(row, (size_t)inputs * 4);
-  unguard(w, (size_t)(shape.outputs * inputs) * 4);
-  unguard(want, (size_t)(shape.rows * shape.outputs) * 4);
+  before_guard_free(stored, (size_t)bytes);
+  before_guard_free(x, (size_t)x_count * 4);
+  before_guard_free(y, (size_t)y_count * 4);
+  before_guard_free(bias, (size_t)shape.outputs * 4);
+  before_guard_free(row, (size_t)inputs * 4);
+  before_guard_free(w, (size_t)(shape.outputs * inputs) * 4);
+  before_guard_free(want, (size_t)(shape.rows * shape.outputs) * 4);
 }
 
 static void products_have_the_bits_of_the_formula(void **state) {
@@ -194,7 +194,7 @@ static void packing_keeps_the_size_of_the_file(void **state) {
     unsigned char *rows = random_rows((hd_storage)storage, 64 * 256, &bytes);
     ok(context, hd_matrix_pack(context, &arena, (hd_storage)storage, 64, 256, rows, &matrix));
     assert_true(matrix.bytes <= bytes + bytes / 5);
-    unguard(rows, (size_t)bytes);
+    before_guard_free(rows, (size_t)bytes);
     hd_arena_free(&arena);
   }
   heed_context_free(context);
@@ -262,7 +262,7 @@ static void rows_are_the_formulas_on_every_level(void **state) {
     float *x = guarded_floats(n), *w = guarded_floats(n), *b = guarded_floats(n), *row = guarded_floats(n);
     for (int64_t i = 0; i < n; i++) x[i] *= 6;
     for (heed_level level = HEED_LEVEL_SCALAR; level < HEED_LEVEL_COUNT; level++) {
-      heed_context *context = context_of(level, 1);
+      heed_context *context = level_context(level, 1);
       if (!context) continue;
       memset(results, 0, sizeof results);
       run_rows(hd_kernels_of(context), n, x, w, b, row, results);
@@ -271,7 +271,8 @@ static void rows_are_the_formulas_on_every_level(void **state) {
       heed_context_free(context);
     }
     check_rows(n, x, w, b, first);
-    unguard(x, (size_t)n * 4), unguard(w, (size_t)n * 4), unguard(b, (size_t)n * 4), unguard(row, (size_t)n * 4);
+    before_guard_free(x, (size_t)n * 4), before_guard_free(w, (size_t)n * 4), before_guard_free(b, (size_t)n * 4),
+        before_guard_free(row, (size_t)n * 4);
   }
 }
 
@@ -279,7 +280,7 @@ static void rows_are_the_formulas_on_every_level(void **state) {
 static void activations_at_the_ends(void **state) {
   (void)state;
   for (heed_level level = HEED_LEVEL_SCALAR; level < HEED_LEVEL_COUNT; level++) {
-    heed_context *context = context_of(level, 1);
+    heed_context *context = level_context(level, 1);
     if (!context) continue;
     for (int kind = HD_RELU; kind <= HD_GELU_ERF; kind++) {
       const float x[5] = {NAN, INFINITY, 1e30f, -1e30f, -90};
