@@ -20,7 +20,7 @@ import time
 import unittest
 
 from cli_case import (
-    BAD_FILE, BENCHES, COMMANDS, COMPLETE, Case, DATA, ESCAPE, FAILED, HEED, INTERRUPTED, NO_MEMORY, OK, SORT, STORIES, STORIES_HF,
+    BAD_FILE, BENCHES, COMMANDS, COMPLETE, Case, DATA, ESCAPE, FAILED, HEED, INTERRUPTED, NO_MEMORY, OK, SORT, STORIES, STORIES_HF, STORIES_Q8,
     UNSUPPORTED, USAGE, environment, heed, npy_bytes, read_file, read_npy
 )
 
