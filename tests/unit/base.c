@@ -147,6 +147,27 @@ static void overlap_is_never_missed(void **state) {
 }
 
 /* A size that is not set would turn every option off in silence. */
+/* A batch of rows is one matrix exactly where its rows are evenly spaced; axes of 1 do not matter, whatever their stride. */
+static void rows_fold_into_a_matrix(void **state) {
+  (void)state;
+  float data[2 * 3 * 4 * 5];
+  heed_view matrix, view = heed_view_of(data, HEED_F32, 4, (int64_t[]){2, 3, 4, 5});
+  const heed_view swapped = heed_view_swap(view, 1, 2), turned = heed_view_swap(view, 2, 3);
+  heed_view sliced = view, single = view, reversed = view;
+  sliced.dim[2] = 3; // rows of a longer array: a gap after every three
+  single.dim[0] = single.dim[1] = 1;
+  single.stride[0] = single.stride[1] = 777;
+  reversed.data = data + 2 * 3 * 4 * 5 - 5;
+  for (int axis = 0; axis < 3; axis++) reversed.stride[axis] = -view.stride[axis];
+  const heed_view *const even[] = {&view, &single, &reversed}, *const uneven[] = {&swapped, &turned, &sliced};
+  for (int i = 0; i < 3; i++) {
+    assert_true(hd_view_fold(even[i], &matrix));
+    assert_int_equal(hd_view_count(&matrix), hd_view_count(even[i]));
+    for (int64_t j = 0; j < hd_view_count(&matrix); j++) assert_true(hd_view_at(&matrix, j) == hd_view_at(even[i], j));
+    assert_false(hd_view_fold(uneven[i], &matrix));
+  }
+}
+
 static void options_have_a_size(void **state) {
   (void)state;
   heed_context *context = NULL;
@@ -244,8 +265,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(philox_known_answers),    cmocka_unit_test(halves_round_trip),         cmocka_unit_test(arena_survives_and_frees),
       cmocka_unit_test(views_are_checked),       cmocka_unit_test(views_that_share_elements), cmocka_unit_test(packed_views_do_not_overlap),
-      cmocka_unit_test(overlap_is_never_missed), cmocka_unit_test(options_have_a_size),       cmocka_unit_test(workers_have_work),
-      cmocka_unit_test(files_are_written_aside), cmocka_unit_test(levels_have_names),
+      cmocka_unit_test(overlap_is_never_missed), cmocka_unit_test(rows_fold_into_a_matrix),   cmocka_unit_test(options_have_a_size),
+      cmocka_unit_test(workers_have_work),       cmocka_unit_test(files_are_written_aside),   cmocka_unit_test(levels_have_names),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
