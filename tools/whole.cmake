@@ -2,7 +2,7 @@
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(HEED_DEPENDENCIES REQUIRED IMPORTED_TARGET jansson zlib libpng libzip libutf8proc libpcre2-8)
 
-file(GLOB HEED_REST_SOURCES CONFIGURE_DEPENDS src/io/*.c src/text/*.c src/model/*.c src/model/families/*.c src/view/*.c)
+file(GLOB HEED_REST_SOURCES CONFIGURE_DEPENDS src/tensor/*.c src/op/*.c src/nn/*.c src/io/*.c src/text/*.c src/model/*.c src/model/families/*.c src/view/*.c)
 include(tools/embed.cmake)
 heed_embed(HEED_PAGE_SOURCE ${CMAKE_SOURCE_DIR}/src/view/page)
 heed_objects(heed_rest_objects ${HEED_REST_SOURCES} ${HEED_PAGE_SOURCE})

@@ -1,0 +1,114 @@
+/* nn.h: learning: tensors on a tape, operations with gradients, parameters, optimisers.
+ *
+ * Operations are carried out as they are called and written down on the tape; heed_tape_backward then runs through them in the opposite order. Model code reads straight: an
+ * operation that fails returns NULL, operations on NULL do nothing and return NULL, the first error stays with the tape (heed_tape_status, heed_error), so one check at the
+ * end is enough.
+ *   heed_tensor *h = heed_tape_linear(tape, x, w, b);
+ *   heed_tensor *loss = heed_tape_cross_entropy(tape, h, targets, NULL);
+ *   heed_status status = heed_tape_backward(tape, loss, NULL);
+ * Tensors are row-major f32 (indices: i32) of rank 1 to 6. All bits are independent of threads and level. */
+#ifndef HEED_NN_H
+#define HEED_NN_H
+
+#include "heed.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- tensors and parameters -------------------------------------------------------------------------------------------------- */
+
+/* A value and its gradient. Made by the tape's operations (valid until heed_tape_reset or _free) or by heed_parameters_add (valid as long as the set). */
+typedef struct heed_tensor heed_tensor;
+
+/* The numbers as they lie in memory, writable; data is NULL where they are gone (most values after backward). */
+HEED_API heed_view heed_tensor_value(const heed_tensor *tensor);
+/* Same shape. data NULL: nothing has reached it. */
+HEED_API heed_view heed_tensor_gradient(const heed_tensor *tensor);
+/* Of a parameter, or of the operation that made it; borrowed. */
+HEED_API const char *heed_tensor_name(const heed_tensor *tensor);
+
+/* Named parameters in order: what an optimiser moves and a checkpoint keeps. Belongs to its context. */
+typedef struct heed_parameters heed_parameters;
+
+HEED_API heed_status heed_parameters_new(heed_context *context, heed_parameters **out);
+HEED_API void heed_parameters_free(heed_parameters *parameters);
+
+typedef struct heed_parameter_options {
+  size_t size;   /* sizeof (heed_parameter_options) */
+  bool no_decay; /* weight decay passes it by, as it does every tensor of rank 1 */
+  bool frozen;   /* it has no gradient and does not move; gradients pass through to what it is multiplied with */
+} heed_parameter_options;
+
+/* A parameter of zeros. name is copied and must be new. HEED_E_ARGUMENT, HEED_E_OVERFLOW, HEED_E_MEMORY; *out is NULL on error. */
+HEED_API heed_status heed_parameters_add(heed_parameters *parameters, const char *name, int ndim, const int64_t *dim,
+                                         const heed_parameter_options *options, heed_tensor **out);
+HEED_API int64_t heed_parameters_count(const heed_parameters *parameters);
+/* NULL outside [0, count). */
+HEED_API heed_tensor *heed_parameters_at(const heed_parameters *parameters, int64_t i);
+/* NULL: there is none of that name. */
+HEED_API heed_tensor *heed_parameters_find(const heed_parameters *parameters, const char *name);
+/* Numbers in all of them. */
+HEED_API int64_t heed_parameters_size(const heed_parameters *parameters);
+/* The next backward pass writes gradients instead of adding to them. */
+HEED_API void heed_parameters_forget_gradients(heed_parameters *parameters);
+
+/* How weights begin. FAN_IN and FAN_OUT are the last and the first dimension of a matrix [outputs, inputs].
+ *   XAVIER  variance gain² · 2 / (fan_in + fan_out) (Glorot & Bengio 2010)      HE  variance gain² / fan_in (He et al. 2015)
+ *   NORMAL  standard deviation `gain`                                            CONSTANT  every number is `gain` */
+typedef enum heed_initial {
+  HEED_INITIAL_CONSTANT,
+  HEED_INITIAL_NORMAL,
+  HEED_INITIAL_XAVIER_UNIFORM,
+  HEED_INITIAL_XAVIER_NORMAL,
+  HEED_INITIAL_HE_UNIFORM,
+  HEED_INITIAL_HE_NORMAL
+} heed_initial;
+/* Number i of the tensor comes from Philox under (seed, stream, i): the same on every machine up to the last bit of log and cos. HEED_E_ARGUMENT (gain not finite, rank 1 where fans are
+ * asked for). */
+HEED_API heed_status heed_tensor_initialise(heed_context *context, heed_tensor *tensor, heed_initial kind, double gain, uint64_t seed,
+                                            uint64_t stream);
+/* The gain of an activation by name: linear and sigmoid 1, tanh 5/3, relu √2, gelu and silu √2; 0 if unknown. */
+HEED_API double heed_initial_gain(const char *activation);
+
+/* ---- the tape ------------------------------------------------------------------------------------------------------------------ */
+
+typedef struct heed_tape heed_tape;
+
+/* The tape belongs to the context, which must outlive it. */
+HEED_API heed_status heed_tape_new(heed_context *context, heed_tape **out);
+HEED_API void heed_tape_free(heed_tape *tape);
+/* Forgets all tensors and the error; memory stays for the next step. */
+HEED_API void heed_tape_reset(heed_tape *tape);
+/* The first error since the last reset, or HEED_OK. */
+HEED_API heed_status heed_tape_status(const heed_tape *tape);
+/* Inference: nothing is kept for backward. From the next operation on. */
+HEED_API void heed_tape_set_inference(heed_tape *tape, bool inference);
+/* Whether dropout acts; true at first. */
+HEED_API void heed_tape_set_training(heed_tape *tape, bool training);
+/* What dropout draws from, together with the number of the operation since the last reset: the same seed repeats a step exactly. */
+HEED_API void heed_tape_set_seed(heed_tape *tape, uint64_t seed);
+/* Where in the model the next operations are, for messages; borrowed until reset. */
+HEED_API void heed_tape_label(heed_tape *tape, const char *at);
+/* The most bytes of values and gradients that were in use at once. */
+HEED_API int64_t heed_tape_peak_bytes(const heed_tape *tape);
+
+/* A copy of the caller's array: f32, or i32 indices. No gradient. */
+HEED_API heed_tensor *heed_tape_input(heed_tape *tape, const heed_view *view);
+
+/* Gradients of what led to `from`: adds dL/dp to every parameter p that learns. upstream is dL/dfrom; NULL: from is one number, the loss itself. Values other than from's are gone
+ * afterwards. Runs once a reset. HEED_E_ARGUMENT, HEED_E_SHAPE, HEED_E_UNSUPPORTED (an operation without gradient), HEED_E_MEMORY. */
+HEED_API heed_status heed_tape_backward(heed_tape *tape, heed_tensor *from, const heed_view *upstream);
+
+/* Names the first parameter or operation on the tape that holds a NaN or an infinity; false: none does. Before backward, which forgets values. */
+HEED_API bool heed_tape_first_nonfinite(const heed_tape *tape, char *text, size_t room);
+
+/* ---- operations ----------------------------------------------------------------------------------------------------------------- */
+
+/* y [...,outputs] = x [...,inputs] · wᵀ + b with w [outputs, inputs], b [outputs] or NULL. */
+HEED_API heed_tensor *heed_tape_linear(heed_tape *tape, heed_tensor *x, heed_tensor *w, heed_tensor *b);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

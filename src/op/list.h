@@ -1,0 +1,14 @@
+/* list.h: every operation: X(name). One line expands to the declaration of hd_op_<name> below and to its entry in the tests' table, by which it is held to its reference
+ * (gradient check, levels, threads). A new operation is one file and one line. */
+#ifndef HD_OP_LIST_H
+#define HD_OP_LIST_H
+
+#include "../tensor/tensor.h"
+
+#define HD_OPERATION_LIST(X) X(linear)
+
+#define HD_OPERATION_DECLARE(name) extern const hd_operation hd_op_##name;
+HD_OPERATION_LIST(HD_OPERATION_DECLARE)
+#undef HD_OPERATION_DECLARE
+
+#endif
