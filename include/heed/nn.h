@@ -108,6 +108,27 @@ HEED_API bool heed_tape_first_nonfinite(const heed_tape *tape, char *text, size_
 /* y [...,outputs] = x [...,inputs] · wᵀ + b with w [outputs, inputs], b [outputs] or NULL. */
 HEED_API heed_tensor *heed_tape_linear(heed_tape *tape, heed_tensor *x, heed_tensor *w, heed_tensor *b);
 
+/* Attention of heads that lie side by side in rows, as one product gives them: everything that heed_attention_forward does, with every gradient. */
+typedef struct heed_tape_attention_options {
+  size_t size;      /* sizeof (heed_tape_attention_options) */
+  int64_t heads;    /* H */
+  int64_t kv_heads; /* Hkv; 0: H */
+  const heed_attention *
+      attention; /* NULL: plain. What it points at stays the caller's, until reset. Its seed and stream come from the tape, its dropout acts in training only */
+  heed_tensor *bias;         /* instead of attention->bias, [n,m], [H,n,m] or [B,H,n,m]; NULL: none */
+  heed_tensor *sink;         /* [H], instead of attention->sink */
+  heed_tensor *wq, *wk, *wv; /* weights of attention->score, instead of its own */
+} heed_tape_attention_options;
+
+/* q [B,n,H·d], k [B,m,Hkv·d], v [B,m,Hkv·dv] -> [B,n,H·dv]; rank 2 means one sequence. k and v NULL: q is packed, [B,n,(H + 2 Hkv)·d], queries, then keys, then values. v NULL: k is
+ * packed, [B,m,2 Hkv·d]. Errors as heed_attention_forward. */
+HEED_API heed_tensor *heed_tape_attention(heed_tape *tape, const heed_tape_attention_options *options, heed_tensor *q, heed_tensor *k,
+                                          heed_tensor *v);
+
+/* The first `heads` heads of width `width` in each row of x [B,n,columns] turn to their positions (see heed_rope_apply), the other columns stay. rope may be NULL; what it points at stays
+ * the caller's, until reset. Where x is the fresh output of heed_tape_linear it is changed in place and must not be used again. */
+HEED_API heed_tensor *heed_tape_rope(heed_tape *tape, const heed_rope *rope, int64_t heads, int64_t width, heed_tensor *x);
+
 #ifdef __cplusplus
 }
 #endif

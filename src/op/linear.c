@@ -87,7 +87,13 @@ static void sample(hd_sample *s) {
   s->in[B] = (hd_sample_input){.absent = hd_sample_pick(s, 0, 2) == 0, .ndim = 1, .dim = {s->in[W].dim[0]}};
 }
 
-const hd_operation hd_op_linear = {"linear", 0, shape, forward, backward, NULL, reference, sample};
+const hd_operation hd_op_linear = {.name = "linear",
+                                   .shape = shape,
+                                   .forward = forward,
+                                   .backward = backward,
+                                   .output_unread = true,
+                                   .reference = reference,
+                                   .sample = sample};
 
 heed_tensor *heed_tape_linear(heed_tape *tape, heed_tensor *x, heed_tensor *w, heed_tensor *b) {
   return hd_tape_apply(tape, &hd_op_linear, 3, (heed_tensor *[]){x, w, b}, 2, NULL);

@@ -37,7 +37,7 @@ heed_status heed_tape_new(heed_context *context, heed_tape **out) {
 static void forget(heed_tape *tape) {
   for (int64_t i = 0; i < tape->buffer_count; i++) {
     hd_buffer *b = tape->buffers[i];
-    if (!b->borrowed) hd_pool_give(&tape->pool, b->value);
+    hd_pool_give(&tape->pool, b->value);
     hd_pool_give(&tape->pool, b->gradient);
   }
   for (int64_t i = 0; i < tape->count; i++) hd_pool_give(&tape->pool, tape->nodes[i]->saved);
@@ -63,6 +63,11 @@ void heed_tape_free(heed_tape *tape) {
   hd_release(context, tape->nodes, tape->room, sizeof *tape->nodes);
   hd_release(context, tape->buffers, tape->buffer_room, sizeof *tape->buffers);
   hd_release(context, tape, 1, sizeof *tape);
+}
+
+bool hd_tape_note(heed_tape *tape, heed_status status) {
+  if (tape->status == HEED_OK) tape->status = status;
+  return tape->status == HEED_OK;
 }
 
 heed_status heed_tape_status(const heed_tape *tape) { return tape ? tape->status : HEED_E_ARGUMENT; }
@@ -157,6 +162,7 @@ static heed_status give_output(heed_tape *tape, hd_node *node) {
   if (node->shares) {
     out->buffer = node->in[node->shares - 1]->buffer;
     out->type = node->in[node->shares - 1]->type;
+    node->in[node->shares - 1]->stale = node->in_place;
     return HEED_OK;
   }
   HD_TRY(new_buffer(tape, out, count));
@@ -173,22 +179,32 @@ static heed_status carry_out(heed_tape *tape, const hd_operation *operation, int
   node->stream = ++tape->draws;
   HD_TRY(operation->shape(tape->context, node));
   HD_TRY(give_output(tape, node));
+  for (int i = 0; i < inputs; i++)
+    if (in[i]) in[i]->buffer->free_to_change = false;
+  node->out->buffer->free_to_change = !node->shares && operation->output_unread;
   HD_TRY(hd_grow(tape->context, "a tape", &tape->nodes, &tape->room, tape->count + 1, sizeof *tape->nodes));
   tape->nodes[tape->count++] = node;
   if (node->recorded && node->saved_floats) HD_TRY(hd_pool_take(&tape->pool, operation->name, node->saved_floats, &node->saved));
   return operation->forward(tape->context, node);
 }
 
+static heed_status check_inputs(heed_tape *tape, const hd_operation *operation, int inputs, heed_tensor *const *in, int optional) {
+  for (int i = 0; i < inputs; i++) {
+    HD_REQUIRE(in[i] || i >= optional, tape->context, HEED_E_ARGUMENT, "%s: input %d is null", operation->name, i);
+    HD_REQUIRE(!in[i] || in[i]->buffer->value, tape->context, HEED_E_ARGUMENT, "%s: input %d is gone: backward has run", operation->name,
+               i);
+    HD_REQUIRE(!in[i] || !in[i]->stale, tape->context, HEED_E_ARGUMENT, "%s: input %d was changed in place by another operation",
+               operation->name, i);
+  }
+  return HEED_OK;
+}
+
 heed_tensor *hd_tape_apply(heed_tape *tape, const hd_operation *operation, int inputs, heed_tensor *const *in, int optional,
                            const void *options) {
   hd_node *node = NULL;
   if (!tape || tape->status != HEED_OK) return NULL;
-  for (int i = 0; i < optional; i++)
-    if (!in[i]) {
-      tape->status = hd_fail(tape->context, HEED_E_ARGUMENT, "%s: input %d is null", operation->name, i);
-      return NULL;
-    }
-  tape->status = carry_out(tape, operation, inputs, in, options, &node);
+  tape->status = check_inputs(tape, operation, inputs, in, optional);
+  if (tape->status == HEED_OK) tape->status = carry_out(tape, operation, inputs, in, options, &node);
   return tape->status == HEED_OK ? node->out : NULL;
 }
 
@@ -210,7 +226,7 @@ static void release(heed_tape *tape, hd_node *node) {
   if (node->shares) return;
   hd_pool_give(&tape->pool, b->gradient);
   b->gradient = NULL;
-  if (b->kept || b->borrowed) return;
+  if (b->kept) return;
   hd_pool_give(&tape->pool, b->value);
   b->value = NULL;
 }
@@ -223,7 +239,7 @@ static heed_status differentiate(heed_tape *tape, hd_node *node) {
     hd_buffer *b = node->in[i] ? node->in[i]->buffer : NULL;
     if (b && b->wants && !b->gradient) HD_TRY(hd_pool_take(&tape->pool, "a gradient", b->count, &b->gradient));
   }
-  return node->shares ? HEED_OK : node->operation->backward(tape->context, node);
+  return node->operation->backward(tape->context, node);
 }
 
 static heed_status backward(heed_tape *tape, heed_tensor *from, const heed_view *upstream) {

@@ -28,12 +28,12 @@ void hd_pool_free(hd_pool *pool);
 
 typedef struct hd_buffer {
   int64_t count;
-  void *value;     /* f32, or i32 indices */
-  float *gradient; /* NULL until backward reaches it (parameters: always there) */
-  bool wants;      /* a gradient */
-  bool begun;      /* the gradient holds something */
-  bool kept;       /* value stays after backward */
-  bool borrowed;   /* value is the caller's */
+  void *value;         /* f32, or i32 indices */
+  float *gradient;     /* NULL until backward reaches it (parameters: always there) */
+  bool wants;          /* a gradient */
+  bool begun;          /* the gradient holds something */
+  bool kept;           /* value stays after backward */
+  bool free_to_change; /* nobody has read the value, and the operation that made it will not: the next may change it in place */
 } hd_buffer;
 
 struct heed_tensor {
@@ -43,6 +43,7 @@ struct heed_tensor {
   int64_t dim[HEED_MAX_DIM];
   const char *name; /* of a parameter, otherwise of the operation that made it; borrowed */
   bool parameter, decays, frozen;
+  bool stale; /* an operation has changed the buffer in place: what this tensor meant is gone */
 };
 
 static inline int64_t hd_count(const heed_tensor *t) { return t->buffer->count; }
@@ -74,13 +75,14 @@ typedef struct hd_node {
   uint64_t seed;       /* of what is random in this node */
   uint32_t stream;
   bool training;  /* dropout acts */
-  int shares;     /* input + 1 whose buffer the output shares; 0: it has its own */
+  int shares;     /* input + 1 whose buffer, value and gradient, the output shares; 0: it has its own */
+  bool in_place;  /* and changes, so that the input is stale afterwards; forward and backward change value and gradient where they are */
   bool recorded;  /* backward may come */
   const char *at; /* where in the model: the tape's label at the time, or "" */
 } hd_node;
 
 /* A legal random call, for the tests that hold every operation to its reference. */
-enum { HD_SAMPLE_INPUTS = 6, HD_SAMPLE_OPTIONS = 512 };
+enum { HD_SAMPLE_INPUTS = 8, HD_SAMPLE_OPTIONS = 1024 };
 typedef struct hd_sample_input {
   bool absent;
   int ndim; /* 0: a scalar has rank 1 and dim 1 */
@@ -109,15 +111,20 @@ struct hd_operation {
   heed_status (*forward)(heed_context *context, const hd_node *node);
   heed_status (*backward)(heed_context *context, const hd_node *node); /* NULL: there is no gradient, see why_not */
   const char *why_not;
+  bool output_unread; /* backward does not look at out's value */
   /* The formula by plain loops. in[i] is NULL for absent inputs and indices. */
   void (*reference)(const hd_node *node, const double *const *in, double *out);
   void (*sample)(hd_sample *sample);
 };
 
+/* Whether the operation may change input i in place: its buffer is nobody else's. */
+static inline bool hd_may_change(const hd_node *node, int i) { return node->in[i]->buffer->free_to_change; }
 /* Where backward puts the gradient of input i: NULL if nobody wants it. *accumulate: add to what is there, otherwise write every element. To be called once for each place of an input. */
 float *hd_gradient(const hd_node *node, int i, bool *accumulate);
 static inline const float *hd_upstream(const hd_node *node) { return node->out->buffer->gradient; }
 
+/* Keeps the tape's first error; true if status, and everything before, is ok. */
+bool hd_tape_note(heed_tape *tape, heed_status status);
 /* Carries an operation out. NULL if it fails, or if an input is NULL that must not be, or if the tape has failed before: heed_tape_status tells. Inputs up to `optional` must be there. */
 heed_tensor *hd_tape_apply(heed_tape *tape, const hd_operation *operation, int inputs, heed_tensor *const *in, int optional,
                            const void *options);
