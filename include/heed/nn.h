@@ -129,6 +129,17 @@ HEED_API heed_tensor *heed_tape_attention(heed_tape *tape, const heed_tape_atten
  * the caller's, until reset. Where x is the fresh output of heed_tape_linear it is changed in place and must not be used again. */
 HEED_API heed_tensor *heed_tape_rope(heed_tape *tape, const heed_rope *rope, int64_t heads, int64_t width, heed_tensor *x);
 
+typedef struct heed_cross_entropy_options {
+  size_t size;      /* sizeof (heed_cross_entropy_options) */
+  bool has_ignore;  /* otherwise rows whose target is −1 are passed over */
+  int32_t ignore;   /* the target of rows that are passed over */
+  double smoothing; /* ε in [0,1): the target gets 1 − ε + ε / classes, every other class ε / classes */
+} heed_cross_entropy_options;
+/* y [1] = −Σ_c q_c log softmax(x)_c averaged over the rows that are not passed over (0 if there are none), q all on the target but for smoothing. logits x [...,classes], targets i32 [...] in
+ * [0,classes). HEED_E_TYPE, HEED_E_SHAPE, HEED_E_ARGUMENT (a target out of range, smoothing). */
+HEED_API heed_tensor *heed_tape_cross_entropy(heed_tape *tape, heed_tensor *logits, heed_tensor *targets,
+                                              const heed_cross_entropy_options *options);
+
 #ifdef __cplusplus
 }
 #endif

@@ -8,6 +8,7 @@
 
 #include "../base/base.h"
 
+#include <float.h>
 #include <math.h>
 #include "../base/philox.h"
 #include "../base/storage.h"
@@ -151,6 +152,12 @@ typedef struct hd_attn_gradient {
   float *dq;          /* [d][lanes] Σ dS K, scaled when all keys are in; NULL: not wanted */
 } hd_attn_gradient;
 
+/* What the softmax of a row needs: its largest element m (NaN passed over, at least −FLT_MAX), Σ e^(x − m) and Σ x. */
+typedef struct hd_softmax_sums {
+  float maximum;
+  double sum, total;
+} hd_softmax_sums;
+
 /* Every kernel: X(return type, name, parameters). One line expands to a member of hd_kernels, to the declaration of hd_<name>__<level> in each level and to that
  * level's table entry, so a level that forgets one does not compile.
  *   attn_tile      adds one tile of keys to a block
@@ -185,6 +192,11 @@ typedef struct hd_attn_gradient {
  *   row_add        row[i] += other[i]
  *   rotate         turns pair p of a head by the angle with cosine c[p] and sine s[p]: (a, b) → (a c − b s, b c + a s). A pair is elements 2p and 2p + 1 where
  *                  interleaved (GGUF llama), otherwise p and pairs + p (Hugging Face)
+ *   softmax_sums   of one row, in one pass over memory
+ *   softmax_terms  out (+)= factor · e^(x − maximum) + offset; out may be x
+ *   softmax_backward      dx (+)= y (dy − Σ y dy)
+ *   log_softmax           out = (x − maximum) − log_sum
+ *   log_softmax_backward  dx (+)= dy − e^y Σ dy
  *   peak           rounds of `peak_flops` multiply-adds with no memory (machine measurement); returns something that depends on them
  *   read           sums n floats (a multiple of 256) as fast as memory gives them */
 #define HD_KERNEL_LIST(X)                                                                                                                  \
@@ -220,6 +232,11 @@ typedef struct hd_attn_gradient {
   X(void, activate, (hd_activation kind, const float *x, const float *gate, int64_t n, float *out))                                        \
   X(void, row_add, (float *row, const float *other, int64_t n))                                                                            \
   X(void, rotate, (float *head, const float *c, const float *s, int64_t pairs, bool interleaved))                                          \
+  X(void, softmax_sums, (const float *x, int64_t n, hd_softmax_sums *out))                                                                 \
+  X(void, softmax_terms, (const float *x, int64_t n, float maximum, float factor, float offset, bool accumulate, float *out))              \
+  X(void, softmax_backward, (const float *y, const float *dy, int64_t n, bool accumulate, float *dx))                                      \
+  X(void, log_softmax, (const float *x, int64_t n, float maximum, float log_sum, float *out))                                              \
+  X(void, log_softmax_backward, (const float *y, const float *dy, int64_t n, bool accumulate, float *dx))                                  \
   X(float, peak, (int64_t rounds))                                                                                                         \
   X(float, read, (const float *data, int64_t n))
 

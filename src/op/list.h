@@ -5,7 +5,7 @@
 
 #include "../tensor/tensor.h"
 
-#define HD_OPERATION_LIST(X) X(linear)
+#define HD_OPERATION_LIST(X) X(linear) X(cross_entropy)
 
 #define HD_OPERATION_DECLARE(name) extern const hd_operation hd_op_##name;
 HD_OPERATION_LIST(HD_OPERATION_DECLARE)

@@ -1,0 +1,87 @@
+/* body_learn.h: what learning does along rows besides products: the softmax with its gradients.
+ *
+ * As in body_rows.h: the last few elements of a row go through padded copies, and sums along a row follow the tree of 16 lanes. */
+
+/* Adds where a gradient is there already. */
+INLINE void row_put(float *p, int64_t here, vf value, bool accumulate) {
+  row_store(p, here, accumulate ? v_add(row_load(p, here), value) : value);
+}
+
+/* Lanes beyond the end become 0. */
+INLINE vf row_cut(vf value, int64_t here) { return here < LANES ? v_keep(v_mask(((uint64_t)1 << here) - 1), value) : value; }
+
+INLINE vf v_exp(vf x) { return v_exp2(v_mul(x, v_set((float)HD_LOG2E))); }
+
+/* Σ a b. */
+INLINE float row_dot(const float *a, const float *b, int64_t n) {
+  vf sum[ROW_VECTORS];
+  for (int v = 0; v < ROW_VECTORS; v++) sum[v] = v_set(0.0f);
+  for (int64_t i = 0; i < n; i += ROW_LANES)
+#pragma GCC unroll 16
+    for (int v = 0; v < ROW_VECTORS; v++) {
+      int64_t at = i + v * LANES;
+      if (at >= n) break;
+      sum[v] = v_fma(row_load(a + at, n - at), row_load(b + at, n - at), sum[v]);
+    }
+  return row_sum(sum);
+}
+
+/* ---- softmax ---------------------------------------------------------------------------------------------------------------------- */
+
+/* Elements whose maximum is looked for before they are summed: they stay in the first cache meanwhile, so that a row of a large vocabulary is read from memory once. */
+enum { SOFTMAX_BLOCK = 1024 };
+
+/* Σ e^(x − maximum) and Σ x of a block. */
+INLINE void softmax_block(const float *x, int64_t n, float maximum, hd_softmax_sums *out) {
+  vf sum[ROW_VECTORS], total[ROW_VECTORS];
+  for (int v = 0; v < ROW_VECTORS; v++) sum[v] = total[v] = v_set(0.0f);
+  for (int64_t i = 0; i < n; i += ROW_LANES)
+#pragma GCC unroll 16
+    for (int v = 0; v < ROW_VECTORS; v++) {
+      int64_t here = n - i - v * LANES;
+      if (here <= 0) break;
+      vf value = row_load(x + i + v * LANES, here);
+      total[v] = v_add(total[v], value);
+      sum[v] = v_add(sum[v], row_cut(v_exp(v_sub(value, v_set(maximum))), here));
+    }
+  out->sum += row_sum(sum);
+  out->total += row_sum(total);
+}
+
+void KERNEL(softmax_sums)(const float *x, int64_t n, hd_softmax_sums *out) {
+  *out = (hd_softmax_sums){.maximum = -FLT_MAX}; // not −inf: a block of nothing but −inf must not make NaN of those that follow
+  for (int64_t i = 0; i < n; i += SOFTMAX_BLOCK) {
+    int64_t here = HD_MIN(n - i, SOFTMAX_BLOCK);
+    float top = KERNEL(row_max)(x + i, here);
+    if (top > out->maximum) {
+      float lane[LANES];
+      v_store(lane, v_exp(v_set(out->maximum - top)));
+      out->sum *= lane[0];
+      out->maximum = top;
+    }
+    softmax_block(x + i, here, out->maximum, out);
+  }
+}
+
+void KERNEL(softmax_terms)(const float *x, int64_t n, float maximum, float factor, float offset, bool accumulate, float *out) {
+  for (int64_t i = 0; i < n; i += LANES) {
+    vf e = v_exp(v_sub(row_load(x + i, n - i), v_set(maximum)));
+    row_put(out + i, n - i, v_fma(e, v_set(factor), v_set(offset)), accumulate);
+  }
+}
+
+void KERNEL(softmax_backward)(const float *y, const float *dy, int64_t n, bool accumulate, float *dx) {
+  const vf mean = v_set(row_dot(y, dy, n));
+  for (int64_t i = 0; i < n; i += LANES)
+    row_put(dx + i, n - i, v_mul(row_load(y + i, n - i), v_sub(row_load(dy + i, n - i), mean)), accumulate);
+}
+
+void KERNEL(log_softmax)(const float *x, int64_t n, float maximum, float log_sum, float *out) {
+  for (int64_t i = 0; i < n; i += LANES) row_store(out + i, n - i, v_sub(v_sub(row_load(x + i, n - i), v_set(maximum)), v_set(log_sum)));
+}
+
+void KERNEL(log_softmax_backward)(const float *y, const float *dy, int64_t n, bool accumulate, float *dx) {
+  const vf sum = v_set(-row_moment(dy, n, 0.0f, true));
+  for (int64_t i = 0; i < n; i += LANES)
+    row_put(dx + i, n - i, v_fma(v_exp(row_load(y + i, n - i)), sum, row_load(dy + i, n - i)), accumulate);
+}
