@@ -5,7 +5,13 @@
 
 #include "../tensor/tensor.h"
 
-#define HD_OPERATION_LIST(X) X(linear) X(cross_entropy)
+// clang-format off
+#define HD_OPERATION_LIST(X) \
+  X(linear) \
+  X(attention) \
+  X(rope) \
+  X(cross_entropy)
+// clang-format on
 
 #define HD_OPERATION_DECLARE(name) extern const hd_operation hd_op_##name;
 HD_OPERATION_LIST(HD_OPERATION_DECLARE)
