@@ -140,6 +140,11 @@ typedef struct heed_cross_entropy_options {
 HEED_API heed_tensor *heed_tape_cross_entropy(heed_tape *tape, heed_tensor *logits, heed_tensor *targets,
                                               const heed_cross_entropy_options *options);
 
+/* LayerNorm over the last dimension: y = (x − mean) / √(variance + epsilon) · weight + bias. x [...,columns]; weight and bias [columns] or NULL; epsilon > 0 (1e-5 is usual). */
+HEED_API heed_tensor *heed_tape_layer_norm(heed_tape *tape, heed_tensor *x, heed_tensor *weight, heed_tensor *bias, double epsilon);
+/* RMSNorm over the last dimension: y = x / √(mean(x²) + epsilon) · weight. x [...,columns], weight [columns] or NULL, epsilon > 0. */
+HEED_API heed_tensor *heed_tape_rms_norm(heed_tape *tape, heed_tensor *x, heed_tensor *weight, double epsilon);
+
 #ifdef __cplusplus
 }
 #endif

@@ -85,3 +85,40 @@ void KERNEL(log_softmax_backward)(const float *y, const float *dy, int64_t n, bo
   for (int64_t i = 0; i < n; i += LANES)
     row_put(dx + i, n - i, v_fma(v_exp(row_load(y + i, n - i)), sum, row_load(dy + i, n - i)), accumulate);
 }
+
+/* ---- norms ------------------------------------------------------------------------------------------------------------------------- */
+
+/* With g = dy · weight: dx = factor · (g − mean(g) − x̂ mean(g x̂)), without mean(g) where no mean was taken off. The row is read twice, the second time from the first cache. */
+INLINE void norm_row_backward(const hd_norm_gradient *g, int64_t r, const bool centered) {
+  const int64_t n = g->columns;
+  const float *x = g->x + r * n, *dy = g->dy + r * n;
+  const vf center = v_set(g->kept[2 * r]), factor = v_set(g->kept[2 * r + 1]);
+  vf sum[ROW_VECTORS], along[ROW_VECTORS];
+  for (int v = 0; v < ROW_VECTORS; v++) sum[v] = along[v] = v_set(0.0f);
+  for (int64_t i = 0; i < n; i += ROW_LANES)
+#pragma GCC unroll 16
+    for (int v = 0; v < ROW_VECTORS; v++) {
+      int64_t at = i + v * LANES, here = n - at;
+      if (here <= 0) break;
+      vf unit = v_mul(v_sub(row_load(x + at, here), center), factor), up = row_load(dy + at, here); // up is 0 beyond the end
+      if (g->dweight) row_store(g->dweight + at, here, v_fma(up, unit, row_load(g->dweight + at, here)));
+      if (g->dbias) row_store(g->dbias + at, here, v_add(row_load(g->dbias + at, here), up));
+      if (g->weight) up = v_mul(up, row_load(g->weight + at, here));
+      if (centered) sum[v] = v_add(sum[v], up);
+      along[v] = v_fma(up, unit, along[v]);
+    }
+  if (!g->dx) return;
+  const vf mean = v_set(centered ? row_sum(sum) / (float)n : 0.0f), slope = v_set(row_sum(along) / (float)n);
+  for (int64_t i = 0; i < n; i += LANES) {
+    vf unit = v_mul(v_sub(row_load(x + i, n - i), center), factor), up = row_load(dy + i, n - i);
+    if (g->weight) up = v_mul(up, row_load(g->weight + i, n - i));
+    if (centered) up = v_sub(up, mean);
+    row_put(g->dx + r * n + i, n - i, v_mul(factor, v_sub(up, v_mul(unit, slope))), g->accumulate);
+  }
+}
+
+void KERNEL(norm_backward)(const hd_norm_gradient *g) {
+  for (int64_t r = 0; r < g->rows; r++)
+    if (g->centered) norm_row_backward(g, r, true);
+    else norm_row_backward(g, r, false);
+}

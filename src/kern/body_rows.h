@@ -42,8 +42,10 @@ INLINE float row_moment(const float *x, int64_t n, float mean, const bool plain)
   return row_sum(sum);
 }
 
-void KERNEL(rms_norm)(const float *x, const float *weight, int64_t n, float epsilon, float *out) {
-  const vf factor = v_set(1.0f / sqrtf(row_moment(x, n, 0.0f, false) / (float)n + epsilon));
+void KERNEL(rms_norm)(const float *x, const float *weight, int64_t n, float epsilon, float *out, float *kept) {
+  const float scale = 1.0f / sqrtf(row_moment(x, n, 0.0f, false) / (float)n + epsilon);
+  const vf factor = v_set(scale);
+  if (kept) kept[0] = 0.0f, kept[1] = scale;
   for (int64_t i = 0; i < n; i += LANES) {
     vf value = v_mul(row_load(x + i, n - i), factor);
     if (weight) value = v_mul(value, row_load(weight + i, n - i));
@@ -51,9 +53,10 @@ void KERNEL(rms_norm)(const float *x, const float *weight, int64_t n, float epsi
   }
 }
 
-void KERNEL(layer_norm)(const float *x, const float *weight, const float *bias, int64_t n, float epsilon, float *out) {
-  float mean = row_moment(x, n, 0.0f, true) / (float)n;
-  const vf center = v_set(mean), factor = v_set(1.0f / sqrtf(row_moment(x, n, mean, false) / (float)n + epsilon));
+void KERNEL(layer_norm)(const float *x, const float *weight, const float *bias, int64_t n, float epsilon, float *out, float *kept) {
+  const float mean = row_moment(x, n, 0.0f, true) / (float)n, scale = 1.0f / sqrtf(row_moment(x, n, mean, false) / (float)n + epsilon);
+  const vf center = v_set(mean), factor = v_set(scale);
+  if (kept) kept[0] = mean, kept[1] = scale;
   for (int64_t i = 0; i < n; i += LANES) {
     vf value = v_mul(v_sub(row_load(x + i, n - i), center), factor);
     if (weight) value = v_mul(value, row_load(weight + i, n - i));

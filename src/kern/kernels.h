@@ -158,6 +158,17 @@ typedef struct hd_softmax_sums {
   double sum, total;
 } hd_softmax_sums;
 
+/* The gradients of rows y = x̂ · weight (+ bias) with x̂ = (x − kept[r][0]) · kept[r][1], as rms_norm and layer_norm keep them. */
+typedef struct hd_norm_gradient {
+  int64_t rows, columns;
+  const float *x, *dy, *kept;
+  const float *weight;    /* or NULL */
+  bool centered;          /* the mean was taken off: layer_norm */
+  bool accumulate;        /* dx is added to */
+  float *dx;              /* or NULL */
+  float *dweight, *dbias; /* [columns], added to, rows ascending; or NULL */
+} hd_norm_gradient;
+
 /* Every kernel: X(return type, name, parameters). One line expands to a member of hd_kernels, to the declaration of hd_<name>__<level> in each level and to that
  * level's table entry, so a level that forgets one does not compile.
  *   attn_tile      adds one tile of keys to a block
@@ -186,8 +197,8 @@ typedef struct hd_softmax_sums {
  *   multiply       one hd_product
  *   multiply_row   y[panel][16] = the product of one row x with whole panels, straight from what is packed
  *   unpack         w [panel][input][16] of inputs [from, from + inputs) (multiples of 32 for quantised types)
- *   rms_norm       out = x / sqrt(mean(x²) + epsilon) · weight; weight may be NULL, out may be x
- *   layer_norm     out = (x − mean) / sqrt(variance + epsilon) · weight + bias; weight and bias may be NULL, out may be x
+ *   rms_norm       out = x / sqrt(mean(x²) + epsilon) · weight; weight may be NULL, out may be x. kept, unless NULL, gets 0 and 1 / sqrt(...)
+ *   layer_norm     out = (x − mean) / sqrt(variance + epsilon) · weight + bias; weight and bias may be NULL, out may be x. kept, unless NULL, gets mean and 1 / sqrt(...)
  *   activate       out = act(x) · gate; gate may be NULL, out may be x or gate
  *   row_add        row[i] += other[i]
  *   rotate         turns pair p of a head by the angle with cosine c[p] and sine s[p]: (a, b) → (a c − b s, b c + a s). A pair is elements 2p and 2p + 1 where
@@ -197,6 +208,7 @@ typedef struct hd_softmax_sums {
  *   softmax_backward      dx (+)= y (dy − Σ y dy)
  *   log_softmax           out = (x − maximum) − log_sum
  *   log_softmax_backward  dx (+)= dy − e^y Σ dy
+ *   norm_backward  rows of one hd_norm_gradient
  *   peak           rounds of `peak_flops` multiply-adds with no memory (machine measurement); returns something that depends on them
  *   read           sums n floats (a multiple of 256) as fast as memory gives them */
 #define HD_KERNEL_LIST(X)                                                                                                                  \
@@ -227,8 +239,8 @@ typedef struct hd_softmax_sums {
   X(void, multiply, (const hd_product *product))                                                                                           \
   X(void, multiply_row, (const hd_panels *panels, int64_t panel, int64_t count, const float *x, float *y))                                 \
   X(void, unpack, (const hd_panels *panels, int64_t panel, int64_t count, int64_t from, int64_t inputs, float *w))                         \
-  X(void, rms_norm, (const float *x, const float *weight, int64_t n, float epsilon, float *out))                                           \
-  X(void, layer_norm, (const float *x, const float *weight, const float *bias, int64_t n, float epsilon, float *out))                      \
+  X(void, rms_norm, (const float *x, const float *weight, int64_t n, float epsilon, float *out, float *kept))                              \
+  X(void, layer_norm, (const float *x, const float *weight, const float *bias, int64_t n, float epsilon, float *out, float *kept))         \
   X(void, activate, (hd_activation kind, const float *x, const float *gate, int64_t n, float *out))                                        \
   X(void, row_add, (float *row, const float *other, int64_t n))                                                                            \
   X(void, rotate, (float *head, const float *c, const float *s, int64_t pairs, bool interleaved))                                          \
@@ -237,6 +249,7 @@ typedef struct hd_softmax_sums {
   X(void, softmax_backward, (const float *y, const float *dy, int64_t n, bool accumulate, float *dx))                                      \
   X(void, log_softmax, (const float *x, int64_t n, float maximum, float log_sum, float *out))                                              \
   X(void, log_softmax_backward, (const float *y, const float *dy, int64_t n, bool accumulate, float *dx))                                  \
+  X(void, norm_backward, (const hd_norm_gradient *g))                                                                                      \
   X(float, peak, (int64_t rounds))                                                                                                         \
   X(float, read, (const float *data, int64_t n))
 

@@ -30,8 +30,8 @@ static void run(heed_context *context, work *w) {
 static void norm_row(const work *w, int64_t r) {
   const float *x = w->x + r * w->n;
   float *y = w->y + r * w->n, eps = (float)w->spec->norm_eps;
-  if (w->spec->norm == HD_NORM_RMS) w->kernels->rms_norm(x, w->norm->weight, w->n, eps, y);
-  else w->kernels->layer_norm(x, w->norm->weight, w->norm->bias, w->n, eps, y);
+  if (w->spec->norm == HD_NORM_RMS) w->kernels->rms_norm(x, w->norm->weight, w->n, eps, y, NULL);
+  else w->kernels->layer_norm(x, w->norm->weight, w->norm->bias, w->n, eps, y, NULL);
 }
 
 void hd_rows_norm(heed_context *context, const hd_transformer_spec *spec, const hd_norm *norm, const float *x, int64_t rows, float *y) {

@@ -10,7 +10,9 @@
   X(linear) \
   X(attention) \
   X(rope) \
-  X(cross_entropy)
+  X(cross_entropy) \
+  X(layer_norm) \
+  X(rms_norm)
 // clang-format on
 
 #define HD_OPERATION_DECLARE(name) extern const hd_operation hd_op_##name;

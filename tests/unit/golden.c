@@ -144,9 +144,9 @@ static bool rows_at(heed_context *context, heed_level level) {
   random_source r = {.seed = 5};
   float *x = normals(&r, N), *w = normals(&r, N), *b = normals(&r, N), *y = floats(N);
   uint64_t h = hash_begin;
-  kernels->rms_norm(x, w, N, 1e-5f, y);
+  kernels->rms_norm(x, w, N, 1e-5f, y, NULL);
   h = hash_bytes(h, y, N * 4);
-  kernels->layer_norm(x, w, b, N, 1e-5f, y);
+  kernels->layer_norm(x, w, b, N, 1e-5f, y, NULL);
   h = hash_bytes(h, y, N * 4);
   for (int kind = HD_RELU; kind <= HD_GELU_ERF; kind++) {
     kernels->activate((hd_activation)kind, x, w, N, y);

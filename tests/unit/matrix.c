@@ -209,8 +209,8 @@ static void run_rows(const hd_kernels *kernels, int64_t n, const float *x, const
                      float results[ROW_RESULTS][LONGEST]) {
   size_t bytes = (size_t)n * sizeof *row;
 #define KEEP(i) memcpy(results[i], row, bytes)
-  kernels->rms_norm(x, w, n, 1e-5f, row), KEEP(0);
-  kernels->layer_norm(x, w, b, n, 1e-5f, row), KEEP(1);
+  kernels->rms_norm(x, w, n, 1e-5f, row, NULL), KEEP(0);
+  kernels->layer_norm(x, w, b, n, 1e-5f, row, NULL), KEEP(1);
   for (int kind = HD_RELU; kind <= HD_GELU_ERF; kind++)
     kernels->activate((hd_activation)kind, x, kind % 2 ? w : NULL, n, row), KEEP(2 + kind);
   memcpy(row, x, bytes), kernels->row_add(row, w, n), KEEP(6);
