@@ -103,10 +103,33 @@ HEED_API heed_status heed_tape_backward(heed_tape *tape, heed_tensor *from, cons
 /* Names the first parameter or operation on the tape that holds a NaN or an infinity; false: none does. Before backward, which forgets values. */
 HEED_API bool heed_tape_first_nonfinite(const heed_tape *tape, char *text, size_t room);
 
-/* ---- operations ----------------------------------------------------------------------------------------------------------------- */
+/* ---- operations -----------------------------------------------------------------------------------------------------------------
+ * All fail with HEED_E_SHAPE or HEED_E_TYPE where inputs do not fit, HEED_E_ARGUMENT where one is NULL, and HEED_E_MEMORY. Inputs are f32 where nothing else is said. */
 
 /* y [...,outputs] = x [...,inputs] · wᵀ + b with w [outputs, inputs], b [outputs] or NULL. */
 HEED_API heed_tensor *heed_tape_linear(heed_tape *tape, heed_tensor *x, heed_tensor *w, heed_tensor *b);
+
+/* a + b. b has a's shape, or its last dimensions and is then added to every such part: [n,w] to [B,n,w], [w] to rows. */
+HEED_API heed_tensor *heed_tape_add(heed_tape *tape, heed_tensor *a, heed_tensor *b);
+/* a · b, element by element; one shape. */
+HEED_API heed_tensor *heed_tape_mul(heed_tape *tape, heed_tensor *a, heed_tensor *b);
+/* factor · x. HEED_E_ARGUMENT: the factor is not finite. */
+HEED_API heed_tensor *heed_tape_scale(heed_tape *tape, heed_tensor *x, double factor);
+
+/* GELU is the exact form, x Φ(x); GELU_TANH is GPT-2's approximation of it. */
+typedef enum heed_activation {
+  HEED_ACTIVATION_RELU,
+  HEED_ACTIVATION_GELU,
+  HEED_ACTIVATION_GELU_TANH,
+  HEED_ACTIVATION_SILU,
+  HEED_ACTIVATION_TANH,
+  HEED_ACTIVATION_SIGMOID
+} heed_activation;
+
+/* act(x), element by element. HEED_E_ARGUMENT: there is no such kind. */
+HEED_API heed_tensor *heed_tape_activate(heed_tape *tape, heed_tensor *x, heed_activation kind);
+/* x [...,2f], rows of gate and up side by side -> act(gate) · up [...,f]. With SILU: SwiGLU. */
+HEED_API heed_tensor *heed_tape_gate(heed_tape *tape, heed_tensor *x, heed_activation kind);
 
 /* Attention of heads that lie side by side in rows, as one product gives them: everything that heed_attention_forward does, with every gradient. */
 typedef struct heed_tape_attention_options {

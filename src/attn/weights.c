@@ -92,7 +92,7 @@ static uint64_t score_rows(const struct job *job, const hd_lanes *lanes, float *
     bool has_terms = asks_visibility(job) && hd_terms_in_lanes(problem, lanes, k0, k1, copies, terms, width);
     if (asks_weights(job)) tile.bias = has_terms ? terms : NULL;
     kernels->attn_scores(&block, &tile);
-    if (has_terms && job->asked.tap == HEED_TAP_BIASED) kernels->row_add(scores, terms, (k1 - k0) * width);
+    if (has_terms && job->asked.tap == HEED_TAP_BIASED) kernels->add(scores, terms, (k1 - k0) * width, scores);
     kernels->from_lanes(scores, width, lanes->count, k1 - k0, targets);
     if (cover == HD_PARTIAL && job->asked.tap == HEED_TAP_BIASED) hide(visible, tile.keys, lanes->count, targets);
     if (cover == HD_FULL) seen = used;

@@ -141,7 +141,15 @@ typedef struct hd_product {
 } hd_product;
 
 /* act(x) of a feed-forward layer. GELU_TANH is GPT-2's "gelu_new". */
-typedef enum hd_activation { HD_RELU, HD_SILU, HD_GELU_TANH, HD_GELU_ERF } hd_activation;
+typedef enum hd_activation { HD_RELU, HD_SILU, HD_GELU_TANH, HD_GELU_ERF, HD_TANH, HD_SIGMOID } hd_activation;
+
+/* What act(x) · gate gives back to x and gate. */
+typedef struct hd_activation_gradient {
+  hd_activation kind;
+  const float *x, *gate, *dy; /* gate NULL: act(x) alone */
+  float *dx, *dgate;
+  bool accumulate; /* add to what dx and dgate hold */
+} hd_activation_gradient;
 
 /* What backward needs of a block besides: gradients of its rows. block's o, m, l and totals are not used. */
 typedef struct hd_attn_gradient {
@@ -200,7 +208,12 @@ typedef struct hd_norm_gradient {
  *   rms_norm       out = x / sqrt(mean(x²) + epsilon) · weight; weight may be NULL, out may be x. kept, unless NULL, gets 0 and 1 / sqrt(...)
  *   layer_norm     out = (x − mean) / sqrt(variance + epsilon) · weight + bias; weight and bias may be NULL, out may be x. kept, unless NULL, gets mean and 1 / sqrt(...)
  *   activate       out = act(x) · gate; gate may be NULL, out may be x or gate
- *   row_add        row[i] += other[i]
+ *   activate_backward  dx (+)= dy · gate · act'(x), dgate (+)= dy · act(x)
+ *   add            out = a + b; out may be a or b
+ *   mul            out (+)= a · b, here and below (+)= meaning: added to what is there where `accumulate`
+ *   scale          out (+)= factor · x
+ *   sum            Σ x, by the tree of 16 lanes
+ *   sum_rows       out[c] (+)= Σ_r x[r][c], r ascending, n columns
  *   rotate         turns pair p of a head by the angle with cosine c[p] and sine s[p]: (a, b) → (a c − b s, b c + a s). A pair is elements 2p and 2p + 1 where
  *                  interleaved (GGUF llama), otherwise p and pairs + p (Hugging Face)
  *   softmax_sums   of one row, in one pass over memory
@@ -242,7 +255,12 @@ typedef struct hd_norm_gradient {
   X(void, rms_norm, (const float *x, const float *weight, int64_t n, float epsilon, float *out, float *kept))                              \
   X(void, layer_norm, (const float *x, const float *weight, const float *bias, int64_t n, float epsilon, float *out, float *kept))         \
   X(void, activate, (hd_activation kind, const float *x, const float *gate, int64_t n, float *out))                                        \
-  X(void, row_add, (float *row, const float *other, int64_t n))                                                                            \
+  X(void, activate_backward, (const hd_activation_gradient *gradient, int64_t n))                                                          \
+  X(void, add, (const float *a, const float *b, int64_t n, float *out))                                                                    \
+  X(void, mul, (const float *a, const float *b, int64_t n, bool accumulate, float *out))                                                   \
+  X(void, scale, (const float *x, float factor, int64_t n, bool accumulate, float *out))                                                   \
+  X(float, sum, (const float *x, int64_t n))                                                                                               \
+  X(void, sum_rows, (const float *x, int64_t rows, int64_t stride, int64_t n, bool accumulate, float *out))                                \
   X(void, rotate, (float *head, const float *c, const float *s, int64_t pairs, bool interleaved))                                          \
   X(void, softmax_sums, (const float *x, int64_t n, hd_softmax_sums *out))                                                                 \
   X(void, softmax_terms, (const float *x, int64_t n, float maximum, float factor, float offset, bool accumulate, float *out))              \

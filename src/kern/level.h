@@ -15,6 +15,7 @@ HD_KERNEL_LIST(DECLARE)
 #include "body_dropout.h"
 #include "body_additive.h"
 #include "body_rows.h"
+#include "body_elements.h"
 #include "body_learn.h"
 #include "body_gemm.h"
 #include "body_quant.h"

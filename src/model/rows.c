@@ -38,7 +38,10 @@ void hd_rows_norm(heed_context *context, const hd_transformer_spec *spec, const 
   run(context, &(work){.row = norm_row, .spec = spec, .norm = norm, .x = x, .y = y, .rows = rows, .n = spec->width});
 }
 
-static void add_row(const work *w, int64_t r) { w->kernels->row_add(w->y + r * w->n, w->x + r * w->n, w->n); }
+static void add_row(const work *w, int64_t r) {
+  float *y = w->y + r * w->n;
+  w->kernels->add(y, w->x + r * w->n, w->n, y);
+}
 
 void hd_rows_add(heed_context *context, float *x, const float *y, int64_t rows, int64_t width) {
   run(context, &(work){.row = add_row, .x = y, .y = x, .rows = rows, .n = width});

@@ -8,6 +8,11 @@
 // clang-format off
 #define HD_OPERATION_LIST(X) \
   X(linear) \
+  X(add) \
+  X(mul) \
+  X(scale) \
+  X(activate) \
+  X(gate) \
   X(attention) \
   X(rope) \
   X(cross_entropy) \

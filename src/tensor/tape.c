@@ -13,7 +13,7 @@ struct heed_tape {
   int64_t count, room;
   hd_buffer **buffers; /* that the tape owns */
   int64_t buffer_count, buffer_room;
-  bool inference, training;
+  bool inference, training, ran_back;
   uint64_t seed;
   uint32_t draws; /* random operations so far */
   const char *at;
@@ -51,6 +51,7 @@ void heed_tape_reset(heed_tape *tape) {
   forget(tape);
   tape->status = HEED_OK;
   tape->draws = 0;
+  tape->ran_back = false;
   tape->at = "";
 }
 
@@ -247,22 +248,24 @@ static heed_status backward(heed_tape *tape, heed_tensor *from, const heed_view 
   char shape[2][HD_SHAPE_LENGTH];
   HD_REQUIRE(from, context, HEED_E_ARGUMENT, "heed_tape_backward: the tensor is null");
   HD_REQUIRE(from->buffer->wants, context, HEED_E_ARGUMENT, "heed_tape_backward: %s depends on no parameter that learns", from->name);
-  HD_REQUIRE(!from->buffer->begun && from->buffer->value, context, HEED_E_ARGUMENT,
-             "heed_tape_backward: backward has been through here before; the tape runs back once");
+  HD_REQUIRE(!tape->ran_back, context, HEED_E_ARGUMENT, "heed_tape_backward: the tape runs back once");
   HD_REQUIRE(upstream || hd_count(from) == 1, context, HEED_E_SHAPE,
              "heed_tape_backward: %s is %s; without a gradient to begin with it must be one number", from->name,
              hd_tensor_shape(from, shape[0]));
-  HD_TRY(hd_pool_take(&tape->pool, "a gradient", hd_count(from), &from->buffer->gradient));
+  // A parameter, seen in another shape, has its gradient already and may hold something.
+  if (!from->buffer->gradient) HD_TRY(hd_pool_take(&tape->pool, "a gradient", hd_count(from), &from->buffer->gradient));
+  float *to = from->buffer->gradient;
+  const bool add = from->buffer->begun;
   if (upstream) {
     HD_TRY(hd_view_check(context, upstream, "gradient"));
     HD_REQUIRE(upstream->type == HEED_F32 && hd_view_count(upstream) == hd_count(from), context, HEED_E_SHAPE,
                "gradient: %s %s, allowed f32 %s", heed_type_name(upstream->type), hd_shape_text(upstream, shape[0]),
                hd_tensor_shape(from, shape[1]));
-    for (int64_t i = 0; i < hd_count(from); i++) from->buffer->gradient[i] = *(const float *)hd_view_at(upstream, i);
+    for (int64_t i = 0; i < hd_count(from); i++) to[i] = (add ? to[i] : 0) + *(const float *)hd_view_at(upstream, i);
   } else {
-    from->buffer->gradient[0] = 1;
+    to[0] = (add ? to[0] : 0) + 1;
   }
-  from->buffer->begun = from->buffer->kept = true;
+  from->buffer->begun = from->buffer->kept = tape->ran_back = true;
   for (int64_t i = tape->count - 1; i >= 0; i--) {
     HD_TRY(differentiate(tape, tape->nodes[i]));
     release(tape, tape->nodes[i]);

@@ -202,7 +202,7 @@ static void packing_keeps_the_size_of_the_file(void **state) {
 
 /* ---- along rows -------------------------------------------------------------------------------------------------------------- */
 
-enum { ROW_RESULTS = 9, LONGEST = 131 };
+enum { ADDED = 2 + HD_SIGMOID + 1, TURNED, TURNED_HALVES, ROW_RESULTS, LONGEST = 131 };
 
 /* Every row operation on n elements: results [ROW_RESULTS][LONGEST]. */
 static void run_rows(const hd_kernels *kernels, int64_t n, const float *x, const float *w, const float *b, float *row,
@@ -211,11 +211,11 @@ static void run_rows(const hd_kernels *kernels, int64_t n, const float *x, const
 #define KEEP(i) memcpy(results[i], row, bytes)
   kernels->rms_norm(x, w, n, 1e-5f, row, NULL), KEEP(0);
   kernels->layer_norm(x, w, b, n, 1e-5f, row, NULL), KEEP(1);
-  for (int kind = HD_RELU; kind <= HD_GELU_ERF; kind++)
+  for (int kind = HD_RELU; kind <= HD_SIGMOID; kind++)
     kernels->activate((hd_activation)kind, x, kind % 2 ? w : NULL, n, row), KEEP(2 + kind);
-  memcpy(row, x, bytes), kernels->row_add(row, w, n), KEEP(6);
-  memcpy(row, x, bytes), kernels->rotate(row, w, b, n / 2, true), KEEP(7);
-  memcpy(row, x, bytes), kernels->rotate(row, w, b, n / 2, false), KEEP(8);
+  memcpy(row, x, bytes), kernels->add(row, w, n, row), KEEP(ADDED);
+  memcpy(row, x, bytes), kernels->rotate(row, w, b, n / 2, true), KEEP(TURNED);
+  memcpy(row, x, bytes), kernels->rotate(row, w, b, n / 2, false), KEEP(TURNED_HALVES);
 #undef KEEP
 }
 
@@ -229,6 +229,8 @@ static double activation(hd_activation kind, double v) {
   case HD_SILU: return v / (1 + exp(-v));
   case HD_GELU_TANH: return 0.5 * v * (1 + tanh(sqrt(2 / acos(-1)) * (v + 0.044715 * v * v * v)));
   case HD_GELU_ERF: return 0.5 * v * erfc(-v / sqrt(2));
+  case HD_TANH: return tanh(v);
+  case HD_SIGMOID: return 1 / (1 + exp(-v));
   }
   return NAN;
 }
@@ -241,16 +243,16 @@ static void check_rows(int64_t n, const float *x, const float *w, const float *b
   for (int64_t i = 0; i < n; i++) {
     check_near("rms_norm", i, results[0][i], x[i] / sqrt(square + 1e-5) * w[i]);
     check_near("layer_norm", i, results[1][i], (x[i] - mean) / sqrt(variance + 1e-5) * w[i] + b[i]);
-    for (int kind = HD_RELU; kind <= HD_GELU_ERF; kind++)
+    for (int kind = HD_RELU; kind <= HD_SIGMOID; kind++)
       check_near("activate", i, results[2 + kind][i], activation((hd_activation)kind, x[i]) * (kind % 2 ? w[i] : 1));
-    check_near("row_add", i, results[6][i], (double)x[i] + w[i]);
+    check_near("add", i, results[ADDED][i], (double)x[i] + w[i]);
   }
   int64_t pairs = n / 2;
   for (int64_t p = 0; p < pairs; p++) {
-    check_near("rotate", p, results[7][2 * p], (double)x[2 * p] * w[p] - (double)x[2 * p + 1] * b[p]);
-    check_near("rotate", p, results[7][2 * p + 1], (double)x[2 * p + 1] * w[p] + (double)x[2 * p] * b[p]);
-    check_near("rotate", p, results[8][p], (double)x[p] * w[p] - (double)x[pairs + p] * b[p]);
-    check_near("rotate", p, results[8][pairs + p], (double)x[pairs + p] * w[p] + (double)x[p] * b[p]);
+    check_near("rotate", p, results[TURNED][2 * p], (double)x[2 * p] * w[p] - (double)x[2 * p + 1] * b[p]);
+    check_near("rotate", p, results[TURNED][2 * p + 1], (double)x[2 * p + 1] * w[p] + (double)x[2 * p] * b[p]);
+    check_near("rotate", p, results[TURNED_HALVES][p], (double)x[p] * w[p] - (double)x[pairs + p] * b[p]);
+    check_near("rotate", p, results[TURNED_HALVES][pairs + p], (double)x[pairs + p] * w[p] + (double)x[p] * b[p]);
   }
 }
 
@@ -292,6 +294,53 @@ static void activations_at_the_ends(void **state) {
   }
 }
 
+static double slope(hd_activation kind, double v) {
+  const double root = sqrt(2 / acos(-1)), s = 1 / (1 + exp(-v)), rest = 1 / (1 + exp(v));
+  const double u = 2 * root * (v + 0.044715 * v * v * v), su = 1 / (1 + exp(-u)), rest_u = 1 / (1 + exp(u));
+  switch (kind) {
+  case HD_RELU: return v > 0;
+  case HD_SILU: return s * (1 + v * rest);
+  case HD_GELU_TANH: return su * (1 + v * rest_u * 2 * root * (1 + 3 * 0.044715 * v * v));
+  case HD_GELU_ERF: return 0.5 * erfc(-v / sqrt(2)) + v * exp(-0.5 * v * v) / sqrt(2 * acos(-1));
+  case HD_TANH: return 1 / (cosh(v) * cosh(v));
+  case HD_SIGMOID: return s * rest;
+  }
+  return NAN;
+}
+
+/* Where they are small, on the left, slopes are as precise as elsewhere. e^(−v²/2) loses what v² is rounded by, and e^x is 0
+ * below 2^−125. */
+static void slopes_are_precise_on_both_sides(void **state) {
+  (void)state;
+  for (heed_level level = HEED_LEVEL_SCALAR; level < HEED_LEVEL_COUNT; level++) {
+    heed_context *context = level_context(level, 1);
+    if (!context) continue;
+    for (int kind = HD_RELU; kind <= HD_SIGMOID; kind++)
+      for (float x = -12.0f; x <= 12.0f; x += 0.03f) {
+        const float up = 3, dy = 2;
+        float dx = 1, dup = 1;
+        hd_activation_gradient g = {
+            .kind = (hd_activation)kind, .x = &x, .gate = &up, .dy = &dy, .dx = &dx, .dgate = &dup, .accumulate = false};
+        double want = 6 * slope((hd_activation)kind, x), size = fabs(x) < 4 ? 1 : fabs(want); // slopes of gelu and silu pass through 0
+        hd_kernels_of(context)->activate_backward(&g, 1);
+        if (!(fabs(dx - want) <= 1e-5 * size + 1e-34)) fail_msg("kind %d: slope at %.9g is %.9g, expected %.9g", kind, x, dx, want);
+        if (!(fabs(dup - 2 * activation((hd_activation)kind, x)) <= 1e-5)) fail_msg("kind %d: value at %.9g is %.9g", kind, x, dup);
+        g.accumulate = true;
+        float once = dx;
+        hd_kernels_of(context)->activate_backward(&g, 1);
+        if (dx != once + once) fail_msg("kind %d: slope at %.9g does not accumulate", kind, x);
+      }
+    for (int kind = HD_RELU; kind <= HD_SIGMOID; kind++) {
+      const float x[4] = {1e30f, -1e30f, 1e38f, -1e38f}, one[4] = {1, 1, 1, 1};
+      float dx[4], right = kind < HD_TANH;
+      hd_kernels_of(context)->activate_backward(&(hd_activation_gradient){.kind = (hd_activation)kind, .x = x, .dy = one, .dx = dx}, 4);
+      if (dx[0] != right || dx[1] != 0 || dx[2] != right || dx[3] != 0)
+        fail_msg("kind %d: slopes at the ends are %g, %g, %g, %g", kind, dx[0], dx[1], dx[2], dx[3]);
+    }
+    heed_context_free(context);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(stored_numbers_mean_what_the_format_says),
@@ -300,6 +349,7 @@ int main(void) {
       cmocka_unit_test(packing_keeps_the_size_of_the_file),
       cmocka_unit_test(rows_are_the_formulas_on_every_level),
       cmocka_unit_test(activations_at_the_ends),
+      cmocka_unit_test(slopes_are_precise_on_both_sides),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

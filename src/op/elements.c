@@ -1,0 +1,113 @@
+/* elements.c: pieces of rows, and the moves and sums that several operations need. */
+#include "elements.h"
+
+static void run_piece(const hd_row_work *cut, int64_t piece, int64_t from, int64_t to) {
+  (void)piece;
+  const hd_elements *e = (const hd_elements *)cut; // its first member
+  e->work(e, from, to - from);
+}
+
+void hd_elements_run(heed_context *context, hd_elements *e) {
+  e->kernels = hd_kernels_of(context);
+  e->cut = (hd_row_work){.piece = run_piece, .rows = e->rows, .columns = e->width};
+  hd_row_run(context, &e->cut);
+}
+
+static void pass(const hd_elements *e, int64_t first, int64_t n) {
+  if (e->accumulate) e->kernels->add(e->out + first, e->a + first, n, e->out + first);
+  else memcpy(e->out + first, e->a + first, (size_t)n * sizeof *e->out);
+}
+
+void hd_elements_pass(heed_context *context, const float *from, int64_t count, bool accumulate, float *to) {
+  hd_elements_run(context, &(hd_elements){.work = pass, .rows = count, .width = 1, .a = from, .out = to, .accumulate = accumulate});
+}
+
+static void scale(const hd_elements *e, int64_t first, int64_t n) {
+  e->kernels->scale(e->a + first, e->factor, n, e->accumulate, e->out + first);
+}
+
+void hd_elements_scale(heed_context *context, const float *from, float factor, int64_t count, bool accumulate, float *to) {
+  hd_elements_run(
+      context, &(hd_elements){.work = scale, .rows = count, .width = 1, .a = from, .out = to, .factor = factor, .accumulate = accumulate});
+}
+
+/* ---- runs -------------------------------------------------------------------------------------------------------------------------- */
+
+/* A run that is longer than a piece is several rows: run r / across, part r % across. */
+typedef struct runs_job {
+  hd_elements e;
+  hd_runs runs;
+  int64_t part, across;
+} runs_job;
+
+static void move_rows(const hd_elements *e, int64_t first, int64_t rows) {
+  const runs_job *job = (const runs_job *)e; // its first member
+  const hd_runs *runs = &job->runs;
+  for (int64_t r = first; r < first + rows; r++) {
+    int64_t row = r / job->across, c = r % job->across * job->part, n = HD_MIN(runs->width - c, job->part);
+    const float *from = runs->from + row * runs->from_stride + c;
+    float *to = runs->to + row * runs->to_stride + c;
+    if (runs->accumulate) e->kernels->add(to, from, n, to);
+    else memcpy(to, from, (size_t)n * sizeof *to);
+  }
+}
+
+void hd_runs_move(heed_context *context, const hd_runs *runs) {
+  runs_job job = {.runs = *runs, .part = HD_MIN(runs->width, HD_PIECE_NUMBERS)};
+  if (!runs->width) return;
+  job.across = hd_ceil_div(runs->width, job.part);
+  job.e = (hd_elements){.work = move_rows, .rows = runs->rows * job.across, .width = job.part};
+  hd_elements_run(context, &job.e);
+}
+
+/* ---- sums over rows ------------------------------------------------------------------------------------------------------------------ */
+
+enum { SUM_COLUMNS = 64 }; /* of a piece: a few cache lines of every row */
+
+typedef struct sum_job {
+  const hd_kernels *kernels;
+  const float *x;
+  int64_t rows, columns;
+  bool accumulate;
+  float *out;
+} sum_job;
+
+static void sum_piece(void *argument, int64_t piece, int worker) {
+  (void)worker;
+  const sum_job *job = argument;
+  int64_t c = piece * SUM_COLUMNS;
+  job->kernels->sum_rows(job->x + c, job->rows, job->columns, HD_MIN(job->columns - c, SUM_COLUMNS), job->accumulate, job->out + c);
+}
+
+void hd_sum_rows(heed_context *context, const float *x, int64_t rows, int64_t columns, bool accumulate, float *out) {
+  sum_job job = {hd_kernels_of(context), x, rows, columns, accumulate, out};
+  hd_parallel(context, hd_ceil_div(columns, SUM_COLUMNS), sum_piece, &job);
+}
+
+/* ---- shapes --------------------------------------------------------------------------------------------------------------------------- */
+
+heed_status hd_require_type(heed_context *context, const hd_node *node, int i, heed_type type) {
+  HD_REQUIRE(node->in[i]->type == type, context, HEED_E_TYPE, "%s: input %d is %s, allowed %s", node->operation->name, i,
+             heed_type_name(node->in[i]->type), heed_type_name(type));
+  return HEED_OK;
+}
+
+void hd_shape_like(hd_node *node, const heed_tensor *t) {
+  node->out->ndim = t->ndim;
+  memcpy(node->out->dim, t->dim, sizeof t->dim);
+}
+
+void hd_around_axis(const heed_tensor *t, int axis, int64_t *outer, int64_t *inner) {
+  *outer = *inner = 1;
+  for (int i = 0; i < axis; i++) *outer *= t->dim[i];
+  for (int i = axis + 1; i < t->ndim; i++) *inner *= t->dim[i];
+}
+
+heed_status hd_require_axis(heed_context *context, const hd_node *node, const heed_tensor *t, int axis) {
+  char text[HD_SHAPE_LENGTH];
+  HD_REQUIRE(axis >= 0 && axis < t->ndim, context, HEED_E_ARGUMENT, "%s: axis %d of %s, allowed 0 to %d", node->operation->name, axis,
+             hd_tensor_shape(t, text), t->ndim - 1);
+  return HEED_OK;
+}
+
+void hd_sample_sizes(hd_sample *s, hd_sample_input *in) { hd_sample_shape(s, in, hd_sample_pick(s, 0, 3) ? 100 : 3000); }

@@ -1,0 +1,53 @@
+/* elements.h: what operations have in common that work on each element, or move runs of elements, or sum rows. */
+#ifndef HD_OP_ELEMENTS_H
+#define HD_OP_ELEMENTS_H
+
+#include "list.h"
+
+#include "rows.h"
+
+/* Rows of `width` elements; work is called for runs of them. What a, b and out are is the operation's affair. */
+typedef struct hd_elements {
+  hd_row_work cut; /* filled in */
+  void (*work)(const struct hd_elements *e, int64_t first, int64_t rows);
+  int64_t rows, width; /* width 1: plain elements */
+  const hd_node *node;
+  const hd_kernels *kernels; /* filled in */
+  const float *a, *b;
+  float *out;
+  bool accumulate;
+  float factor;
+} hd_elements;
+
+void hd_elements_run(heed_context *context, hd_elements *e);
+
+/* to (+)= from, count elements. */
+void hd_elements_pass(heed_context *context, const float *from, int64_t count, bool accumulate, float *to);
+/* to (+)= factor · from. */
+void hd_elements_scale(heed_context *context, const float *from, float factor, int64_t count, bool accumulate, float *to);
+
+/* to[r][0..width) (+)= from[r][0..width) for rows whose beginnings lie so far apart; the strides may differ. */
+typedef struct hd_runs {
+  const float *from;
+  float *to;
+  int64_t rows, width, from_stride, to_stride;
+  bool accumulate;
+} hd_runs;
+void hd_runs_move(heed_context *context, const hd_runs *runs);
+
+/* out[c] (+)= Σ over rows of x[r · columns + c], r ascending. */
+void hd_sum_rows(heed_context *context, const float *x, int64_t rows, int64_t columns, bool accumulate, float *out);
+
+/* HEED_E_TYPE unless input i has the type. */
+heed_status hd_require_type(heed_context *context, const hd_node *node, int i, heed_type type);
+/* out gets the shape of t. */
+void hd_shape_like(hd_node *node, const heed_tensor *t);
+/* Elements before and after an axis: t is [outer, dim[axis], inner]. */
+void hd_around_axis(const heed_tensor *t, int axis, int64_t *outer, int64_t *inner);
+/* HEED_E_ARGUMENT unless the axis is one of t's. */
+heed_status hd_require_axis(heed_context *context, const hd_node *node, const heed_tensor *t, int axis);
+
+/* For samples: shapes of which some make more than one piece. */
+void hd_sample_sizes(hd_sample *s, hd_sample_input *in);
+
+#endif
