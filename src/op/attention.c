@@ -2,9 +2,7 @@
  *
  * The formulas, forward and backward, are those of heed_attention_forward and _backward (docs/math/attention.md); this file brings rows into views and says where gradients go.
  * Saved: the log-sum-exp [B,H,n]; backward also reads q, k, v and out. Shapes: see heed_tape_attention. */
-#include "list.h"
-
-#include "../kern/kernels.h"
+#include "elements.h"
 
 enum { Q, K, V, BIAS, SINK, WQ, WK, WV, INPUTS };
 
@@ -119,20 +117,6 @@ typedef struct target {
   int64_t count;
 } target;
 
-enum { ADD_BLOCK = 1 << 14 };
-
-typedef struct addition {
-  const hd_kernels *kernels;
-  const target *target;
-} addition;
-
-static void add_block(void *argument, int64_t block, int worker) {
-  (void)worker;
-  const addition *a = argument;
-  int64_t from = block * ADD_BLOCK;
-  a->kernels->row_add(a->target->to + from, a->target->aside + from, HD_MIN(a->target->count - from, ADD_BLOCK));
-}
-
 static heed_status differentiate(heed_context *context, const hd_node *node, void *const to[INPUTS]) {
   call c, d;
   void *data[INPUTS];
@@ -170,8 +154,7 @@ static heed_status backward(heed_context *context, const hd_node *node) {
   }
   HD_TRY_DONE(differentiate(context, node, to));
   for (int i = 0; i < INPUTS; i++)
-    if (targets[i].aside)
-      hd_parallel(context, hd_ceil_div(targets[i].count, ADD_BLOCK), add_block, &(addition){hd_kernels_of(context), &targets[i]});
+    if (targets[i].aside) hd_elements_pass(context, targets[i].aside, targets[i].count, true, targets[i].to);
 done:
   for (int i = 0; i < INPUTS; i++) hd_release(context, targets[i].aside, targets[i].aside ? targets[i].count : 0, sizeof(float));
   return status;
