@@ -86,7 +86,8 @@ static void merge(const hd_row_work *w, int of, float *to, bool add) {
   const int64_t pieces = hd_row_pieces(w);
   if (!pieces && !add) memset(to, 0, (size_t)w->columns * sizeof *to);
   if (!pieces) return;
-  for (int64_t i = 1; i < pieces; i++) w->kernels->add(block_sum(w->node, 0, of), block_sum(w->node, i, of), w->columns, block_sum(w->node, 0, of));
+  for (int64_t i = 1; i < pieces; i++)
+    w->kernels->add(block_sum(w->node, 0, of), block_sum(w->node, i, of), w->columns, block_sum(w->node, 0, of));
   if (add) w->kernels->add(to, block_sum(w->node, 0, of), w->columns, to);
   else memcpy(to, block_sum(w->node, 0, of), (size_t)w->columns * sizeof *to);
 }
