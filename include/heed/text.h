@@ -20,11 +20,21 @@ typedef struct heed_tokenizer heed_tokenizer;
 /* Reads the tokenizer of a model: a GGUF file, a tokenizer.json, or a Hugging Face directory that holds one (or the .safetensors or config.json in it).
  * HEED_E_FILE, HEED_E_FORMAT, HEED_E_UNSUPPORTED (a kind, normaliser or pattern that heed does not know, named in heed_error), HEED_E_MEMORY. */
 HEED_API heed_status heed_tokenizer_load(heed_context *context, const char *path, heed_tokenizer **out);
+/* Makes a tokenizer from a text. kind:
+ *   "char"   a token for each character (code point) of the text, in ascending order; other characters have none and are left out when encoding
+ *   "byte"   the 256 bytes, id = byte; takes any text, also what is not UTF-8
+ *   "bpe:N"  byte-level BPE with GPT-2's pre-tokenizer and a vocabulary of N ≥ 256: 256 bytes and the merges learned, those of Hugging Face's BpeTrainer given the same
+ *            text in one piece (of pairs equally frequent the one with the smaller ids). Fewer than N where the text has no more to merge
+ * None has special tokens. HEED_E_ARGUMENT (kind), HEED_E_FORMAT (char, bpe: not UTF-8, names the byte), HEED_E_OVERFLOW, HEED_E_MEMORY, HEED_E_CANCELLED. */
+HEED_API heed_status heed_tokenizer_train(heed_context *context, const char *kind, heed_text text, heed_tokenizer **out);
+/* Writes tokenizer.json and tokenizer_config.json into an existing directory, as heed_tokenizer_load and Hugging Face read them. HEED_E_UNSUPPORTED (a
+ * SentencePiece tokenizer), HEED_E_WRITE, HEED_E_MEMORY. */
+HEED_API heed_status heed_tokenizer_save(heed_context *context, const heed_tokenizer *tokenizer, const char *directory);
 HEED_API void heed_tokenizer_free(heed_tokenizer *tokenizer);
 
 typedef struct heed_tokenizer_info {
   size_t size;
-  const char *kind;          /* "byte-level BPE", "SentencePiece BPE"; static */
+  const char *kind;          /* "byte-level BPE", "SentencePiece BPE", "characters"; static */
   const char *pre_tokenizer; /* "gpt2", "smollm", "llama3", "qwen2", "pattern" (the file's own), "none"; static */
   int64_t vocabulary;        /* ids are in [0, vocabulary) */
   int32_t bos, eos, unknown; /* −1 where the model has none */
@@ -41,7 +51,7 @@ typedef struct heed_encode_options {
 
 /* *ids [*count] is allocated with the context's allocator; give it back with heed_ids_free. options NULL: no special tokens are added or parsed.
  * What a model has no token for, not even byte by byte, becomes its unknown token, or is left out where the model's own tokenizer does that (a byte-level
- * vocabulary without some control characters). Text that is not UTF-8 is HEED_E_FORMAT and names the byte. Time O(n log n). */
+ * vocabulary without some control characters). Text that is not UTF-8 is HEED_E_FORMAT and names the byte, except to a tokenizer of bytes alone. Time O(n log n). */
 HEED_API heed_status heed_encode(heed_context *context, const heed_tokenizer *tokenizer, heed_text text, const heed_encode_options *options,
                                  int32_t **ids, int64_t *count);
 HEED_API void heed_ids_free(heed_context *context, int32_t *ids, int64_t count);

@@ -1,4 +1,4 @@
-/* json.c: scanning, parsing and reading JSON. The scan runs over the text as it arrives from the file, so that 100 MB of "[" are refused
+/* json.c: scanning, parsing, writing and reading JSON. The scan runs over the text as it arrives from the file, so that 100 MB of "[" are refused
  * at the first megabyte. */
 #include "json.h"
 
@@ -203,6 +203,38 @@ heed_status hd_json_load(heed_context *context, const char *path, hd_json_rules 
   HD_TRY(hd_file_open(context, path, &file));
   heed_status status = hd_json_read(context, &file, "", 0, file.size, rules, out);
   hd_file_close(&file);
+  return status;
+}
+
+/* ---- writing -------------------------------------------------------------------------------------------------------------- */
+
+heed_status hd_json_dump(heed_context *context, const json_t *value, char **text, int64_t *bytes) {
+  const size_t flags = JSON_INDENT(2), length = json_dumpb(value, NULL, 0, flags);
+  *text = NULL;
+  *bytes = (int64_t)length + 1;
+  // jansson says 0 where it runs out of memory.
+  HD_REQUIRE(length > 0, context, HEED_E_MEMORY, "out of memory: a JSON text");
+  HD_TRY(hd_allocate(context, "a JSON text", *bytes, 1, text));
+  if (json_dumpb(value, *text, length, flags) != length) {
+    hd_release(context, *text, *bytes, 1);
+    return hd_fail(context, HEED_E_MEMORY, "out of memory: a JSON text");
+  }
+  (*text)[length] = '\n';
+  return HEED_OK;
+}
+
+heed_status hd_json_save(heed_context *context, const char *path, const json_t *value) {
+  hd_writer writer;
+  char *text;
+  int64_t bytes;
+  HD_TRY(hd_json_dump(context, value, &text, &bytes));
+  heed_status status = hd_writer_begin(context, path, &writer);
+  if (status == HEED_OK) {
+    status = hd_writer_write(&writer, text, bytes);
+    if (status == HEED_OK) status = hd_writer_commit(&writer);
+    else hd_writer_abandon(&writer);
+  }
+  hd_release(context, text, bytes, 1);
   return status;
 }
 

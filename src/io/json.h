@@ -27,6 +27,14 @@ heed_status hd_json_load(heed_context *context, const char *path, hd_json_rules 
 heed_status hd_json_read(heed_context *context, const hd_file *file, const char *part, int64_t offset, int64_t bytes, hd_json_rules rules,
                          json_t **out);
 
+/* ---- writing -------------------------------------------------------------------------------------------------------------- */
+
+/* The value as text (indented, keys in the order they were set, reals so that they read back as they are), *bytes long, with a newline at the end. Release with
+ * hd_release(context, text, bytes, 1). HEED_E_MEMORY. */
+heed_status hd_json_dump(heed_context *context, const json_t *value, char **text, int64_t *bytes);
+/* The same as a file, written aside. */
+heed_status hd_json_save(heed_context *context, const char *path, const json_t *value);
+
 /* ---- getters -------------------------------------------------------------------------------------------------------------- */
 
 /* Where a getter looks, and what its messages say. */

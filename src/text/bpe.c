@@ -12,6 +12,24 @@ static int unspell_character(uint32_t code) {
   return code == 0x143 ? 0xAD : -1;
 }
 
+static uint32_t spell_byte(unsigned byte) {
+  if (byte <= 0x20) return 0x100 + byte;
+  if (byte >= 0x7F && byte <= 0xA0) return 0x121 + byte - 0x7F;
+  return byte == 0xAD ? 0x143 : byte;
+}
+
+size_t hd_bpe_spell(heed_text text, char *out) {
+  size_t written = 0;
+  // Codes are below U+0800, so no character is longer than two bytes.
+  for (size_t i = 0; i < text.length; i++) {
+    char spelled[4];
+    const int size = hd_utf8_put(spell_byte((unsigned char)text.data[i]), spelled);
+    memcpy(out + written, spelled, (size_t)size);
+    written += (size_t)size;
+  }
+  return written;
+}
+
 bool hd_bpe_unspell(heed_text spelling, char *out, size_t *length) {
   size_t written = 0;
   for (size_t at = 0; at < spelling.length;) {

@@ -10,8 +10,14 @@
 
 /* A token's spelling undone into out, which has room for as many bytes; false where the spelling has characters that such a token cannot have (out is then
  * undefined). */
-bool hd_bpe_unspell(heed_text spelling, char *out, size_t *length); /* GPT-2's alphabet of 256 visible characters */
-bool hd_spm_unspell(heed_text spelling, char *out, size_t *length); /* "▁" for a space */
+bool hd_bpe_unspell(heed_text spelling, char *out, size_t *length);   /* GPT-2's alphabet of 256 visible characters */
+bool hd_spm_unspell(heed_text spelling, char *out, size_t *length);   /* "▁" for a space */
+bool hd_plain_unspell(heed_text spelling, char *out, size_t *length); /* nothing to undo */
+
+/* The way back: the spelling of a token's text, into out, which has room for three times as many bytes; its length. */
+size_t hd_bpe_spell(heed_text text, char *out);
+size_t hd_spm_spell(heed_text text, char *out);
+size_t hd_plain_spell(heed_text text, char *out);
 
 /* Byte 0xNN of "<0xNN>"; −1 if it is not of that form, −2 if it means to be but is no byte. */
 int hd_byte_token(heed_text spelling);

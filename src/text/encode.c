@@ -36,7 +36,8 @@ static bool has_byte_tokens(const hd_vocabulary *vocabulary, heed_text text) {
 static heed_status push_unknown(encoder *e, heed_text text) {
   const hd_tokenizer_settings *settings = &e->tokenizer->settings;
   // Files spell a space as "▁", so that is what falls back to bytes.
-  if (!settings->byte_level && text.length == 1 && text.data[0] == ' ') text = (heed_text){HD_SPACE_MARK, HD_SPACE_MARK_BYTES};
+  if (settings->spelling == HD_SPELLS_MARKS && text.length == 1 && text.data[0] == ' ')
+    text = (heed_text){HD_SPACE_MARK, HD_SPACE_MARK_BYTES};
   if (settings->byte_fallback && has_byte_tokens(&e->tokenizer->vocabulary, text)) {
     for (size_t i = 0; i < text.length; i++) HD_TRY(push_id(e, e->tokenizer->vocabulary.byte[(unsigned char)text.data[i]]));
     e->after_unknown = false;
@@ -54,7 +55,7 @@ static heed_status encode_piece(void *user, heed_text piece) {
     int32_t id = hd_vocabulary_find(&tokenizer->vocabulary, piece.data, piece.length);
     if (id >= 0 && tokenizer->vocabulary.kind[id] == HD_NORMAL) return push_id(e, id);
   }
-  HD_TRY((tokenizer->settings.byte_level ? hd_bpe_piece : hd_spm_piece)(&e->merger, tokenizer, piece));
+  HD_TRY((tokenizer->settings.spelling == HD_SPELLS_BYTES ? hd_bpe_piece : hd_spm_piece)(&e->merger, tokenizer, piece));
   e->after_unknown = false;
   for (int32_t i = e->merger.symbol_count > 0 ? 0 : -1; i >= 0; i = e->merger.symbols[i].next) {
     const hd_symbol *symbol = &e->merger.symbols[i];
@@ -75,7 +76,7 @@ static bool is_mark(heed_text text, size_t at) {
 }
 
 static bool needs_prefix(const encoder *e, heed_text section, bool first) {
-  bool begins_with_space = section.data[0] == ' ' || (!e->tokenizer->settings.byte_level && is_mark(section, 0));
+  bool begins_with_space = section.data[0] == ' ' || (e->tokenizer->settings.spelling == HD_SPELLS_MARKS && is_mark(section, 0));
   switch (e->tokenizer->settings.prefix) {
   case HD_PREFIX_NEVER: return false;
   case HD_PREFIX_FIRST: return first && !begins_with_space;
@@ -87,7 +88,7 @@ static bool needs_prefix(const encoder *e, heed_text section, bool first) {
 
 /* The section with its prefix and, in a SentencePiece text, every "▁" as the space that it means. */
 static heed_status spell(encoder *e, heed_text *section, bool first) {
-  bool prefix = needs_prefix(e, *section, first), unmark = !e->tokenizer->settings.byte_level;
+  bool prefix = needs_prefix(e, *section, first), unmark = e->tokenizer->settings.spelling == HD_SPELLS_MARKS;
   if (!prefix && !unmark) return HEED_OK;
   HD_TRY(hd_grow(e->context, "a text", &e->section, &e->section_capacity, (int64_t)section->length + 1, 1));
   size_t length = prefix;
@@ -144,7 +145,7 @@ static heed_status encode_section(encoder *e, heed_text section) {
     status = hd_fail(e->context, HEED_E_OVERFLOW, "the text is too long (got %zu bytes, allowed %d)", section.length, INT32_MAX);
     goto done;
   }
-  if (e->tokenizer->settings.byte_level) status = hd_split(&e->split, section, encode_piece, e);
+  if (e->tokenizer->settings.spelling == HD_SPELLS_BYTES) status = hd_split(&e->split, section, encode_piece, e);
   else status = e->tokenizer->settings.cut_at_spaces ? encode_words(e, section) : encode_piece(e, section);
 done:
   hd_release(e->context, buffer, capacity, sizeof *buffer);
@@ -192,7 +193,7 @@ static heed_status encode_text(encoder *e, heed_text text) {
 
 static heed_status encode(encoder *e, heed_text text, bool add_special) {
   const hd_tokenizer_settings *settings = &e->tokenizer->settings;
-  if (settings->byte_level) HD_TRY(hd_split_begin(&e->split, e->context, &e->tokenizer->splitter, text.length));
+  if (settings->spelling == HD_SPELLS_BYTES) HD_TRY(hd_split_begin(&e->split, e->context, &e->tokenizer->splitter, text.length));
   for (int i = 0; add_special && i < settings->before_count; i++) HD_TRY(push_id(e, settings->before[i]));
   HD_TRY(encode_text(e, text));
   for (int i = 0; add_special && i < settings->after_count; i++) HD_TRY(push_id(e, settings->after[i]));
@@ -207,6 +208,13 @@ static heed_status hand_over(encoder *e, int32_t **ids, int64_t *count) {
   return HEED_OK;
 }
 
+/* Whether nothing looks at the text's characters: a byte is a symbol, and no pattern, form or name is looked for. */
+static bool takes_bytes(const heed_tokenizer *tokenizer) {
+  const hd_tokenizer_settings *settings = &tokenizer->settings;
+  return settings->spelling == HD_SPELLS_BYTES && settings->form == HD_AS_IS && settings->prefix == HD_PREFIX_NEVER &&
+         tokenizer->splitter.count == 0 && tokenizer->vocabulary.named_begin[256] == 0;
+}
+
 heed_status heed_encode(heed_context *context, const heed_tokenizer *tokenizer, heed_text text, const heed_encode_options *given,
                         int32_t **ids, int64_t *count) {
   if (!context || !tokenizer || !ids || !count || (!text.data && text.length > 0))
@@ -215,7 +223,7 @@ heed_status heed_encode(heed_context *context, const heed_tokenizer *tokenizer, 
   *count = 0;
   heed_encode_options options = {0};
   HD_TRY(hd_options_read(context, "heed_encode_options", given, &options, sizeof options));
-  size_t valid = hd_utf8_valid(text.data, text.length);
+  size_t valid = takes_bytes(tokenizer) ? text.length : hd_utf8_valid(text.data, text.length);
   HD_REQUIRE(valid == text.length, context, HEED_E_FORMAT, "the text is not UTF-8 (byte %zu of %zu, got 0x%02X)", valid, text.length,
              (unsigned char)text.data[valid]);
 

@@ -276,21 +276,30 @@ static const step all_steps[] = {
     {"post_processor", "processors", post_processors, HD_COUNT(post_processors)},
 };
 
+/* Whether characters stand for themselves: nothing rewrites or cuts the text, and decoding puts tokens side by side. */
+static bool is_plain(const hd_json_source *source, const hd_tokenizer_settings *settings) {
+  const json_t *decoder = json_object_get(source->top.object, "decoder");
+  const char *type = json_string_value(json_object_get(decoder, "type"));
+  return type && strcmp(type, "Fuse") == 0 && source->pre_tokenizer.count == 0 && settings->prefix == HD_PREFIX_NEVER &&
+         !settings->byte_fallback;
+}
+
 heed_status hd_json_steps(hd_json_source *source, hd_tokenizer_spec *spec) {
   hd_tokenizer_settings *settings = &spec->settings;
   steps s = {.source = source, .settings = settings};
   for (int64_t i = 0; i < HD_COUNT(all_steps); i++) HD_TRY(read_step(&s, &all_steps[i]));
-  HD_REQUIRE(s.byte_level != s.marks, source->context, HEED_E_UNSUPPORTED,
-             "%s: a BPE model whose text is spelled in a way that heed does not know (known: ByteLevel, or " HD_SPACE_MARK " for spaces)",
+  HD_REQUIRE(s.byte_level ? !s.marks : s.marks || is_plain(source, settings), source->context, HEED_E_UNSUPPORTED,
+             "%s: a BPE model whose text is spelled in a way that heed does not know (known: ByteLevel, " HD_SPACE_MARK
+             " for spaces, or neither with the decoder Fuse)",
              source->file);
-  HD_REQUIRE(s.marks || settings->prefix == HD_PREFIX_NEVER, source->context, HEED_E_UNSUPPORTED,
+  HD_REQUIRE(!s.byte_level || settings->prefix == HD_PREFIX_NEVER, source->context, HEED_E_UNSUPPORTED,
              "%s: normalizer: heed does not know Prepend with ByteLevel", source->file);
-  settings->byte_level = s.byte_level;
+  settings->spelling = s.byte_level ? HD_SPELLS_BYTES : s.marks ? HD_SPELLS_MARKS : HD_SPELLS_PLAIN;
   if (s.byte_level) {
     if (s.byte_prefix) settings->prefix = HD_PREFIX_UNLESS_SPACE;
     source->pre_tokenizer.name = hd_pre_tokenizer_name(&source->pre_tokenizer);
     spec->pre_tokenizer = &source->pre_tokenizer;
-  } else if (!hd_json_has(&source->top, "decoder")) {
+  } else if (s.marks && !hd_json_has(&source->top, "decoder")) {
     settings->strips_space = settings->prefix != HD_PREFIX_NEVER;
   }
   return HEED_OK;

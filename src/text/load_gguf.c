@@ -87,7 +87,7 @@ static heed_status read_around(const gguf_source *source, bool adds_bos, hd_toke
 
 static heed_status read_byte_level(gguf_source *source, hd_tokenizer_spec *spec) {
   hd_tokenizer_settings *settings = &spec->settings;
-  settings->byte_level = true;
+  settings->spelling = HD_SPELLS_BYTES;
   HD_TRY(find_pre_tokenizer(source, &spec->pre_tokenizer));
   HD_TRY(hd_meta_array(source->context, source->tensors, KEY "merges", HD_META_TEXT, &source->merges));
   spec->merge_count = source->merges->count;

@@ -42,6 +42,7 @@ static bool same_patterns(const hd_pre_tokenizer *a, const hd_pre_tokenizer *b) 
 
 const char *hd_pre_tokenizer_name(const hd_pre_tokenizer *pre_tokenizer) {
   static const hd_pre_tokenizer *const known[] = {&gpt2, &smollm, &llama3, &qwen2};
+  if (pre_tokenizer->count == 0) return "none";
   for (int64_t i = 0; i < HD_COUNT(known); i++)
     if (same_patterns(pre_tokenizer, known[i])) return known[i]->name;
   return "pattern";

@@ -106,6 +106,7 @@ heed_status hd_splitter_init(heed_context *context, hd_splitter *splitter, const
   for (int i = 0; i < pre_tokenizer->count && status == HEED_OK; i++) {
     const compiling job = {.context = context, .memory = splitter->memory, .pattern = pre_tokenizer->pattern[i], .file = file};
     splitter->drops_rest[i] = pre_tokenizer->drops_rest[i];
+    splitter->pattern[i] = pre_tokenizer->pattern[i];
     status = compile(&job, &splitter->code[i]);
     if (status == HEED_OK) splitter->count = i + 1;
     if (status == HEED_OK) status = probe(&job);

@@ -22,7 +22,7 @@ typedef struct hd_pre_tokenizer {
 
 /* "gpt2", "smollm", "llama3", "qwen2", with the names that GGUF files use for them; NULL if unknown. */
 const hd_pre_tokenizer *hd_pre_tokenizer_named(heed_text name);
-/* The name of the one with the same patterns, or "pattern". */
+/* The name of the one with the same patterns, "none" where there is no pattern, else "pattern". */
 const char *hd_pre_tokenizer_name(const hd_pre_tokenizer *pre_tokenizer);
 /* "gpt2, smollm, ..." for messages; static. */
 const char *hd_pre_tokenizer_known(void);
@@ -41,6 +41,7 @@ typedef struct hd_splitter {
   int count;
   pcre2_general_context *memory;
   pcre2_code *code[HD_MAX_PATTERNS];
+  const char *pattern[HD_MAX_PATTERNS]; /* as given to hd_splitter_init, borrowed */
   bool drops_rest[HD_MAX_PATTERNS];
 } hd_splitter;
 

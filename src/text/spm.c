@@ -1,4 +1,4 @@
-/* spm.c: SentencePiece's BPE: the symbols are characters, and a space is a character like any other.
+/* spm.c: BPE whose symbols are characters: SentencePiece's, where a space is a character like any other and files spell it "▁", and the plain kind.
  *
  * Its own files give each token a score: the neighbours whose concatenation is the token with the best score merge first. tokenizer.json writes the same as a list of
  * merges. A character that is no token and has been part of no merge becomes its bytes, where the vocabulary has them. */
@@ -16,6 +16,26 @@ bool hd_spm_unspell(heed_text spelling, char *out, size_t *length) {
   }
   *length = written;
   return true;
+}
+
+size_t hd_spm_spell(heed_text text, char *out) {
+  size_t written = 0;
+  for (size_t i = 0; i < text.length; i++) {
+    bool space = text.data[i] == ' ';
+    memcpy(out + written, space ? HD_SPACE_MARK : text.data + i, space ? HD_SPACE_MARK_BYTES : 1);
+    written += space ? HD_SPACE_MARK_BYTES : 1;
+  }
+  return written;
+}
+
+bool hd_plain_unspell(heed_text spelling, char *out, size_t *length) {
+  *length = hd_plain_spell(spelling, out);
+  return true;
+}
+
+size_t hd_plain_spell(heed_text text, char *out) {
+  if (text.length) memcpy(out, text.data, text.length);
+  return text.length;
 }
 
 static int hex_digit(char c) {

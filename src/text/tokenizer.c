@@ -18,13 +18,23 @@ static heed_status check_settings(heed_context *context, const hd_tokenizer_spec
   return HEED_OK;
 }
 
+/* The patterns outlive the file that they come from: who saves the tokenizer writes them again. */
+static heed_status build_splitter(heed_context *context, const hd_tokenizer_spec *spec, heed_tokenizer *tokenizer) {
+  hd_pre_tokenizer kept = *spec->pre_tokenizer;
+  for (int i = 0; i < kept.count; i++) {
+    char *copy;
+    HD_TRY(hd_arena_text(&tokenizer->arena, context, kept.pattern[i], strlen(kept.pattern[i]), &copy));
+    kept.pattern[i] = copy;
+  }
+  return hd_splitter_init(context, &tokenizer->splitter, &kept, spec->file);
+}
+
 static heed_status build(heed_context *context, const hd_tokenizer_spec *spec, heed_tokenizer *tokenizer) {
   tokenizer->settings = spec->settings;
   HD_TRY(hd_vocabulary_build(context, &tokenizer->arena, spec, &tokenizer->vocabulary));
   HD_TRY(check_settings(context, spec));
   if (!spec->settings.scored) HD_TRY(hd_pairs_build(context, &tokenizer->arena, spec, &tokenizer->vocabulary, &tokenizer->pairs));
-  if (spec->pre_tokenizer) HD_TRY(hd_splitter_init(context, &tokenizer->splitter, spec->pre_tokenizer, spec->file));
-  return HEED_OK;
+  return spec->pre_tokenizer ? build_splitter(context, spec, tokenizer) : HEED_OK;
 }
 
 heed_status hd_tokenizer_new(heed_context *context, const hd_tokenizer_spec *spec, heed_tokenizer **out) {
@@ -91,10 +101,12 @@ heed_status heed_tokenizer_load(heed_context *context, const char *path, heed_to
 
 heed_status heed_tokenizer_describe(const heed_tokenizer *tokenizer, heed_tokenizer_info *info) {
   if (!tokenizer || !info || info->size < sizeof info->size) return HEED_E_ARGUMENT;
+  static const char *const kinds[] = {
+      [HD_SPELLS_MARKS] = "SentencePiece BPE", [HD_SPELLS_BYTES] = "byte-level BPE", [HD_SPELLS_PLAIN] = "characters"};
   const hd_tokenizer_settings *settings = &tokenizer->settings;
   heed_tokenizer_info full = {
       .size = info->size,
-      .kind = settings->byte_level ? "byte-level BPE" : "SentencePiece BPE",
+      .kind = kinds[settings->spelling],
       .pre_tokenizer = tokenizer->splitter.name ? tokenizer->splitter.name : "none",
       .vocabulary = tokenizer->vocabulary.count,
       .bos = settings->bos,
@@ -122,5 +134,5 @@ int32_t heed_token_find(const heed_tokenizer *tokenizer, heed_text name) {
   int32_t id = hd_vocabulary_find(&tokenizer->vocabulary, name.data, name.length);
   if (id >= 0) return id;
   int byte = hd_byte_token(name);
-  return byte >= 0 && !tokenizer->settings.byte_level ? tokenizer->vocabulary.byte[byte] : -1;
+  return byte >= 0 && tokenizer->settings.spelling == HD_SPELLS_MARKS ? tokenizer->vocabulary.byte[byte] : -1;
 }

@@ -22,9 +22,16 @@ typedef enum hd_normal_form { HD_AS_IS, HD_NFC, HD_NFD, HD_NFKC, HD_NFKD } hd_no
 
 enum { HD_MAX_AROUND = 4 }; /* special tokens before or after a text; models in use have at most two */
 
+/* What the symbols are that merge, and how a file spells them. */
+typedef enum hd_token_spelling {
+  HD_SPELLS_MARKS, /* SentencePiece's kind: characters, a space as "▁" */
+  HD_SPELLS_BYTES, /* GPT-2's kind: bytes, each as one visible character */
+  HD_SPELLS_PLAIN, /* characters, each as itself */
+} hd_token_spelling;
+
 /* How text becomes tokens, apart from the vocabulary. */
 typedef struct hd_tokenizer_settings {
-  bool byte_level;    /* GPT-2's kind: the symbols are bytes. Otherwise SentencePiece's: the symbols are characters */
+  hd_token_spelling spelling;
   bool scored;        /* the best score merges first (SentencePiece's own files); otherwise the list of merges decides */
   bool byte_fallback; /* a character without a token becomes its bytes' <0xNN> */
   bool fuse_unknown;  /* neighbouring unknown characters become one unknown token */

@@ -24,6 +24,13 @@ int hd_utf8_next(const char *data, size_t length, uint32_t *code) {
   return size;
 }
 
+int hd_utf8_put(uint32_t code, char out[4]) {
+  const int size = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+  for (int i = size - 1; i > 0; i--, code >>= 6) out[i] = (char)(0x80 | (code & 0x3F));
+  out[0] = (char)(size == 1 ? code : (0xF00u >> size & 0xFF) | code);
+  return size;
+}
+
 size_t hd_utf8_valid(const char *data, size_t length) {
   size_t at = 0;
   uint32_t code;

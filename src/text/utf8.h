@@ -8,6 +8,9 @@
  * be one, whatever follows (the "maximal subpart" that one U+FFFD replaces). */
 int hd_utf8_next(const char *data, size_t length, uint32_t *code);
 
+/* The character in UTF-8 and its length; code is a Unicode scalar value. */
+int hd_utf8_put(uint32_t code, char out[4]);
+
 /* The offset of the first byte that is not UTF-8, or length. */
 size_t hd_utf8_valid(const char *data, size_t length);
 

@@ -3,44 +3,15 @@
  * Tokens and merges arrive in the file's spelling. They are checked, unspelled into plain text and hashed here; a merge is resolved once into (token, token) → token, so
  * that encoding never touches a string. */
 #include "bpe.h"
+#include "hash.h"
 #include "utf8.h"
 #include "../io/json.h"
 
-/* ---- hashing -------------------------------------------------------------------------------------------------------------- */
-
-static uint64_t mix(uint64_t x) {
-  // The finaliser of MurmurHash3: every bit of x reaches every bit of the result.
-  x ^= x >> 33;
-  x *= 0xFF51AFD7ED558CCDu;
-  x ^= x >> 33;
-  x *= 0xC4CEB9FE1A85EC53u;
-  return x ^ x >> 33;
-}
-
-static uint32_t hash_text(const char *data, size_t length) {
-  uint64_t hash = length;
-  for (; length >= 8; data += 8, length -= 8) {
-    uint64_t word;
-    memcpy(&word, data, 8);
-    hash = mix(hash ^ word);
-  }
-  uint64_t rest = 0;
-  for (size_t i = 0; i < length; i++) rest |= (uint64_t)(unsigned char)data[i] << 8 * i;
-  return (uint32_t)mix(hash ^ rest);
-}
-
-static uint32_t hash_pair(int32_t left, int32_t right) { return (uint32_t)mix((uint64_t)(uint32_t)left << 32 | (uint32_t)right); }
-
-/* The smallest power of two that `entries` fill to three quarters at most. */
-static int64_t table_size(int64_t entries) {
-  int64_t size = 8;
-  while (size - size / 4 < entries) size *= 2;
-  return size;
-}
+/* ---- tables --------------------------------------------------------------------------------------------------------------- */
 
 int32_t hd_vocabulary_find(const hd_vocabulary *vocabulary, const char *data, size_t length) {
   if ((int64_t)length > vocabulary->longest) return -1;
-  for (uint32_t slot = hash_text(data, length) & vocabulary->slot_mask;; slot = (slot + 1) & vocabulary->slot_mask) {
+  for (uint32_t slot = hd_hash_text(data, length) & vocabulary->slot_mask;; slot = (slot + 1) & vocabulary->slot_mask) {
     int32_t id = vocabulary->slots[slot];
     if (id < 0) return -1;
     heed_text text = hd_vocabulary_text(vocabulary, id);
@@ -51,7 +22,7 @@ int32_t hd_vocabulary_find(const hd_vocabulary *vocabulary, const char *data, si
 static void insert_token(hd_vocabulary *vocabulary, int32_t id) {
   heed_text text = hd_vocabulary_text(vocabulary, id);
   if (text.length == 0 || hd_vocabulary_find(vocabulary, text.data, text.length) >= 0) return;
-  uint32_t slot = hash_text(text.data, text.length) & vocabulary->slot_mask;
+  uint32_t slot = hd_hash_text(text.data, text.length) & vocabulary->slot_mask;
   while (vocabulary->slots[slot] >= 0) slot = (slot + 1) & vocabulary->slot_mask;
   vocabulary->slots[slot] = id;
   vocabulary->longest = HD_MAX(vocabulary->longest, (int64_t)text.length);
@@ -60,7 +31,9 @@ static void insert_token(hd_vocabulary *vocabulary, int32_t id) {
 /* ---- tokens --------------------------------------------------------------------------------------------------------------- */
 
 static bool unspell(const hd_tokenizer_settings *settings, heed_text spelling, char *out, size_t *length) {
-  return settings->byte_level ? hd_bpe_unspell(spelling, out, length) : hd_spm_unspell(spelling, out, length);
+  static bool (*const kinds[])(heed_text, char *, size_t *) = {
+      [HD_SPELLS_MARKS] = hd_spm_unspell, [HD_SPELLS_BYTES] = hd_bpe_unspell, [HD_SPELLS_PLAIN] = hd_plain_unspell};
+  return kinds[settings->spelling](spelling, out, length);
 }
 
 /* What is being filled; the vocabulary itself holds const views of the same memory. */
@@ -140,7 +113,7 @@ static heed_status place_tokens(building *build, hd_arena *arena) {
 }
 
 static heed_status hash_tokens(heed_context *context, hd_arena *arena, hd_vocabulary *vocabulary) {
-  int64_t size = table_size(vocabulary->count);
+  int64_t size = hd_table_size(vocabulary->count);
   HD_TRY(hd_arena_allocate(arena, context, "the token table", size, sizeof *vocabulary->slots, &vocabulary->slots));
   vocabulary->slot_mask = (uint32_t)size - 1;
   memset(vocabulary->slots, 0xFF, (size_t)size * sizeof *vocabulary->slots); // −1
@@ -234,7 +207,7 @@ heed_status hd_vocabulary_build(heed_context *context, hd_arena *arena, const hd
   out->eats = build.eats;
   out->score = build.score;
   HD_TRY(hash_tokens(context, arena, out));
-  if (spec->settings.byte_level) find_byte_tokens(out);
+  if (spec->settings.spelling == HD_SPELLS_BYTES) find_byte_tokens(out);
   return sort_named(context, arena, out);
 }
 
@@ -242,7 +215,7 @@ heed_status hd_vocabulary_build(heed_context *context, hd_arena *arena, const hd
 
 const hd_pair *hd_pairs_find(const hd_pairs *pairs, int32_t left, int32_t right) {
   if (left < 0 || right < 0 || !pairs->slots) return NULL;
-  for (uint32_t slot = hash_pair(left, right) & pairs->mask;; slot = (slot + 1) & pairs->mask) {
+  for (uint32_t slot = hd_hash_pair(left, right) & pairs->mask;; slot = (slot + 1) & pairs->mask) {
     const hd_pair *pair = &pairs->slots[slot];
     if (pair->left < 0) return NULL;
     if (pair->left == left && pair->right == right) return pair;
@@ -250,7 +223,7 @@ const hd_pair *hd_pairs_find(const hd_pairs *pairs, int32_t left, int32_t right)
 }
 
 static void insert_pair(hd_pairs *pairs, hd_pair pair) {
-  uint32_t slot = hash_pair(pair.left, pair.right) & pairs->mask;
+  uint32_t slot = hd_hash_pair(pair.left, pair.right) & pairs->mask;
   // A pair that is listed twice counts where it stands last, as in the tokenizers library.
   while (pairs->slots[slot].left >= 0 && (pairs->slots[slot].left != pair.left || pairs->slots[slot].right != pair.right))
     slot = (slot + 1) & pairs->mask;
@@ -311,7 +284,7 @@ heed_status hd_pairs_build(heed_context *context, hd_arena *arena, const hd_toke
   if (spec->merge_count == 0) return HEED_OK;
   HD_REQUIRE(spec->merge_count < INT32_MAX, context, HEED_E_FORMAT, "%s: %s: too many merges (got %lld, allowed 2^31)", spec->file,
              spec->merges_place, (long long)spec->merge_count);
-  int64_t size = table_size(spec->merge_count);
+  int64_t size = hd_table_size(spec->merge_count);
   HD_TRY(hd_arena_allocate(arena, context, "the table of merges", size, sizeof *out->slots, &out->slots));
   out->mask = (uint32_t)size - 1;
   memset(out->slots, 0xFF, (size_t)size * sizeof *out->slots); // left −1
@@ -323,4 +296,22 @@ heed_status hd_pairs_build(heed_context *context, hd_arena *arena, const hd_toke
 done:
   hd_release(context, scratch.data, scratch.capacity, 1);
   return status;
+}
+
+int64_t hd_pairs_count(const hd_pairs *pairs) {
+  int64_t count = 0;
+  for (int64_t slot = 0; pairs->slots && slot <= pairs->mask; slot++) count += pairs->slots[slot].left >= 0;
+  return count;
+}
+
+static int compare_ranks(const void *a, const void *b) {
+  const hd_pair *x = a, *y = b;
+  return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+void hd_pairs_list(const hd_pairs *pairs, hd_pair *out) {
+  int64_t count = 0;
+  for (int64_t slot = 0; pairs->slots && slot <= pairs->mask; slot++)
+    if (pairs->slots[slot].left >= 0) out[count++] = pairs->slots[slot];
+  if (count) qsort(out, (size_t)count, sizeof *out, compare_ranks);
 }

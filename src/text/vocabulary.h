@@ -64,6 +64,9 @@ typedef struct hd_pairs {
 
 heed_status hd_pairs_build(heed_context *context, hd_arena *arena, const struct hd_tokenizer_spec *spec, const hd_vocabulary *vocabulary,
                            hd_pairs *out);
+/* How many different pairs there are, and all of them in the order of the list; out has room for so many. */
+int64_t hd_pairs_count(const hd_pairs *pairs);
+void hd_pairs_list(const hd_pairs *pairs, hd_pair *out);
 /* NULL where the two do not merge. */
 const hd_pair *hd_pairs_find(const hd_pairs *pairs, int32_t left, int32_t right);
 

@@ -20,13 +20,14 @@ static heed_status spec_merge(heed_context *context, const hd_tokenizer_spec *sp
 
 static inline void spec_begin(spec_test *test, bool byte_level) {
   memset(test, 0, sizeof *test);
-  test->spec = (hd_tokenizer_spec){.file = "test",
-                                   .tokens_place = "tokens",
-                                   .merges_place = "merges",
-                                   .settings = {.byte_level = byte_level, .bos = -1, .eos = -1, .unknown = -1, .stand_in = -1},
-                                   .source = test,
-                                   .token = spec_token,
-                                   .merge = spec_merge};
+  test->spec = (hd_tokenizer_spec){
+      .file = "test",
+      .tokens_place = "tokens",
+      .merges_place = "merges",
+      .settings = {.spelling = byte_level ? HD_SPELLS_BYTES : HD_SPELLS_MARKS, .bos = -1, .eos = -1, .unknown = -1, .stand_in = -1},
+      .source = test,
+      .token = spec_token,
+      .merge = spec_merge};
   if (byte_level) test->spec.pre_tokenizer = hd_pre_tokenizer_named(text_of("gpt2"));
 }
 

@@ -68,6 +68,9 @@ static void small_tokenizers_give_the_ids_of_the_reference(void **state) {
       {"other_pattern", "byte-level BPE", "pattern", false, false},
       {"llama2", "SentencePiece BPE", "none", true, true},
       {"metaspace", "SentencePiece BPE", "none", true, true},
+      {"trained-char", "characters", "none", false, false},
+      {"trained-byte", "byte-level BPE", "none", false, false},
+      {"trained-bpe", "byte-level BPE", "gpt2", false, false},
   };
   (void)state;
   heed_context *context = test_context(NULL);

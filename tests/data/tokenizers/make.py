@@ -56,6 +56,12 @@ def save(name, tokenizer):
     (HERE / f"{name}.expected.json").write_text(f"[\n{lines}\n]\n")
 
 
+def visible(byte):
+    """GPT-2's spelling of a byte."""
+    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    return chr(byte if byte in shown else 0x100 + sum(other not in shown for other in range(byte)))
+
+
 def split(pattern, behavior="isolated", invert=False):
     return pre_tokenizers.Split(Regex(pattern), behavior, invert)
 
@@ -95,6 +101,24 @@ def sentencepiece(name, decoder, normalizer=None, pre_tokenizer=None, bytes_too=
     save(name, tokenizer)
 
 
+def trained():
+    """What heed must make of one text by itself: trained.txt → trained-char, -byte, -bpe."""
+    text = PROSE + "\n".join(AWKWARD).replace("\0", "")
+    (HERE / "trained.txt").write_text(text, newline="")
+    char = Tokenizer(models.BPE(vocab={character: i for i, character in enumerate(sorted(set(text)))}, merges=[]))
+    char.decoder = decoders.Fuse()
+    byte = Tokenizer(models.BPE(vocab={visible(i): i for i in range(256)}, merges=[]))
+    byte.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    byte.decoder = decoders.ByteLevel()
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    bpe.train_from_iterator([text], trainers.BpeTrainer(vocab_size=500, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False))
+    for name, tokenizer in (("char", char), ("byte", byte), ("bpe", bpe)):
+        save(f"trained-{name}", tokenizer)
+
+
+trained()
 byte_level("gpt2", [], own_regex=True)
 byte_level("smollm", [pre_tokenizers.Digits(individual_digits=True)], own_regex=True)
 byte_level("llama3", [split(GPT2_LATER.replace("DIGITS", r"\p{N}{1,3}"))], bos="<|endoftext|>", ignore_merges=True)

@@ -1,0 +1,189 @@
+/* train.c: tokenizers made from a text: its characters, the 256 bytes, or bytes and learned merges (train_bpe.c). */
+#include "train.h"
+#include "bpe.h"
+#include "utf8.h"
+#include "../io/json.h"
+
+#include <stdio.h>
+
+/* ---- what was learned ------------------------------------------------------------------------------------------------------- */
+
+heed_status hd_learned_token(hd_learned *learned, heed_text text) {
+  const int64_t length = (int64_t)text.length;
+  HD_TRY(hd_grow(learned->context, "token texts", &learned->bytes, &learned->byte_capacity, learned->byte_count + length, 1));
+  HD_TRY(hd_grow(learned->context, "tokens", &learned->begin, &learned->capacity, learned->count + 2, sizeof *learned->begin));
+  memcpy(learned->bytes + learned->byte_count, text.data, text.length);
+  learned->begin[learned->count++] = learned->byte_count;
+  learned->begin[learned->count] = learned->byte_count += length;
+  return HEED_OK;
+}
+
+heed_status hd_learned_merge(hd_learned *learned, int32_t left, int32_t right) {
+  HD_TRY(
+      hd_grow(learned->context, "merges", &learned->merges, &learned->merge_capacity, learned->merge_count + 1, sizeof *learned->merges));
+  learned->merges[learned->merge_count++] = (hd_id_pair){left, right};
+  return HEED_OK;
+}
+
+static void learned_free(hd_learned *learned) {
+  hd_release(learned->context, learned->bytes, learned->byte_capacity, 1);
+  hd_release(learned->context, learned->begin, learned->capacity, sizeof *learned->begin);
+  hd_release(learned->context, learned->merges, learned->merge_capacity, sizeof *learned->merges);
+}
+
+/* ---- into a tokenizer ------------------------------------------------------------------------------------------------------- */
+
+static void token_at(const hd_tokenizer_spec *spec, int64_t id, hd_token *out) {
+  *out = (hd_token){.text = hd_learned_text(spec->source, id), .kind = HD_NORMAL};
+}
+
+static heed_status merge_at(heed_context *context, const hd_tokenizer_spec *spec, int64_t i, heed_text *left, heed_text *right) {
+  const hd_learned *learned = spec->source;
+  (void)context;
+  *left = hd_learned_text(learned, learned->merges[i].left);
+  *right = hd_learned_text(learned, learned->merges[i].right);
+  return HEED_OK;
+}
+
+/* The same tokens as a file of bytes spells them. */
+static heed_status spell(const hd_learned *learned, hd_learned *out) {
+  char *text;
+  int64_t longest = 0;
+  heed_status status = HEED_OK;
+  for (int64_t id = 0; id < learned->count; id++) longest = HD_MAX(longest, learned->begin[id + 1] - learned->begin[id]);
+  HD_TRY(hd_allocate(learned->context, "a token", longest, 3, &text));
+  for (int64_t id = 0; id < learned->count && status == HEED_OK; id++)
+    status = hd_learned_token(out, (heed_text){text, hd_bpe_spell(hd_learned_text(learned, id), text)});
+  for (int64_t i = 0; i < learned->merge_count && status == HEED_OK; i++)
+    status = hd_learned_merge(out, learned->merges[i].left, learned->merges[i].right);
+  hd_release(learned->context, text, longest, 3);
+  return status;
+}
+
+/* The tokenizer of tokens and merges that are spelled already. */
+static heed_status build(const hd_learned *learned, const char *kind, hd_token_spelling spelling, const hd_pre_tokenizer *pre_tokenizer,
+                         heed_tokenizer **out) {
+  const hd_tokenizer_spec spec = {.file = kind,
+                                  .tokens_place = "tokens",
+                                  .merges_place = "merges",
+                                  .settings = {.spelling = spelling, .bos = -1, .eos = -1, .unknown = -1, .stand_in = -1},
+                                  .pre_tokenizer = pre_tokenizer,
+                                  .token_count = learned->count,
+                                  .merge_count = learned->merge_count,
+                                  .source = learned,
+                                  .token = token_at,
+                                  .merge = merge_at};
+  return hd_tokenizer_new(learned->context, &spec, out);
+}
+
+static heed_status build_bytes(const hd_learned *learned, const char *kind, const hd_pre_tokenizer *pre_tokenizer, heed_tokenizer **out) {
+  hd_learned spelled = {.context = learned->context};
+  heed_status status = spell(learned, &spelled);
+  if (status == HEED_OK) status = build(&spelled, kind, HD_SPELLS_BYTES, pre_tokenizer, out);
+  learned_free(&spelled);
+  return status;
+}
+
+/* ---- the kinds -------------------------------------------------------------------------------------------------------------- */
+
+static heed_status require_utf8(heed_context *context, heed_text text, const char *kind) {
+  const size_t valid = hd_utf8_valid(text.data, text.length);
+  HD_REQUIRE(valid == text.length, context, HEED_E_FORMAT, "%s: the text is not UTF-8 (byte %zu of %zu, got 0x%02X)", kind, valid,
+             text.length, (unsigned char)text.data[valid]);
+  return HEED_OK;
+}
+
+enum { CODES = 0x110000 };
+
+/* Each character once, in ascending order. seen [CODES] is false. */
+static heed_status list_characters(hd_learned *learned, heed_text text, bool *seen, const char *kind) {
+  uint32_t code;
+  for (size_t at = 0; at < text.length;) {
+    at += (size_t)hd_utf8_next(text.data + at, text.length - at, &code);
+    HD_REQUIRE(code != 0, learned->context, HEED_E_FORMAT,
+               "%s: the text has a NUL (byte %zu), which no file of characters can name; byte takes any text", kind, at - 1);
+    seen[code] = true;
+  }
+  for (code = 0; code < CODES; code++) {
+    char bytes[4];
+    if (seen[code]) HD_TRY(hd_learned_token(learned, (heed_text){bytes, (size_t)hd_utf8_put(code, bytes)}));
+  }
+  return HEED_OK;
+}
+
+static heed_status train_characters(hd_learned *learned, heed_text text, const char *kind, int64_t unused, heed_tokenizer **out) {
+  bool *seen;
+  (void)unused;
+  HD_TRY(require_utf8(learned->context, text, kind));
+  HD_REQUIRE(text.length > 0, learned->context, HEED_E_ARGUMENT, "%s: an empty text has no characters", kind);
+  HD_TRY(hd_allocate(learned->context, "a set of characters", CODES, sizeof *seen, &seen));
+  memset(seen, 0, CODES * sizeof *seen);
+  heed_status status = list_characters(learned, text, seen, kind);
+  hd_release(learned->context, seen, CODES, sizeof *seen);
+  return status == HEED_OK ? build(learned, kind, HD_SPELLS_PLAIN, NULL, out) : status;
+}
+
+static heed_status train_bytes(hd_learned *learned, heed_text text, const char *kind, int64_t unused, heed_tokenizer **out) {
+  static const hd_pre_tokenizer whole = {.name = "none"};
+  (void)text;
+  (void)unused;
+  for (int byte = 0; byte < 256; byte++) HD_TRY(hd_learned_token(learned, (heed_text){&(char){(char)byte}, 1}));
+  return build_bytes(learned, kind, &whole, out);
+}
+
+/* The bytes in the order of the characters that spell them: those visible in Latin-1 first. */
+static heed_status add_alphabet(hd_learned *learned) {
+  for (int invisible = 0; invisible < 2; invisible++)
+    for (int byte = 0; byte < 256; byte++) {
+      char text = (char)byte, spelled[3];
+      heed_text spelling = {spelled, hd_bpe_spell((heed_text){&text, 1}, spelled)};
+      uint32_t code = 0;
+      hd_utf8_next(spelling.data, spelling.length, &code);
+      if ((code >= 0x100) == invisible) HD_TRY(hd_learned_token(learned, (heed_text){&text, 1}));
+    }
+  return HEED_OK;
+}
+
+static heed_status train_merges(hd_learned *learned, heed_text text, const char *kind, int64_t vocabulary, heed_tokenizer **out) {
+  HD_TRY(require_utf8(learned->context, text, kind));
+  HD_TRY(add_alphabet(learned));
+  HD_TRY(hd_train_bpe(learned, text, vocabulary));
+  return build_bytes(learned, kind, hd_pre_tokenizer_named(hd_text_of("gpt2")), out);
+}
+
+/* 256 bytes at least; ids are 32-bit and no model in use comes near the other end. */
+enum { LEAST_VOCABULARY = 256, MOST_VOCABULARY = 1 << 24 };
+
+static heed_status read_vocabulary(heed_context *context, const char *kind, const char *digits, int64_t *out) {
+  *out = 0;
+  for (const char *c = digits; *c; c++) *out = *c >= '0' && *c <= '9' && *out <= MOST_VOCABULARY ? 10 * *out + (*c - '0') : INT64_MAX / 16;
+  char quoted[HD_QUOTE_LENGTH];
+  HD_REQUIRE(*out >= LEAST_VOCABULARY && *out <= MOST_VOCABULARY, context, HEED_E_ARGUMENT,
+             "bpe:N: N must be a whole number from %d (a token for each byte) to %d (got \"%s\")", LEAST_VOCABULARY, MOST_VOCABULARY,
+             hd_quote(hd_text_of(kind), quoted));
+  return HEED_OK;
+}
+
+heed_status heed_tokenizer_train(heed_context *context, const char *kind, heed_text text, heed_tokenizer **out) {
+  static const struct {
+    const char *name;
+    bool sized; /* name is followed by the size of the vocabulary */
+    heed_status (*train)(hd_learned *learned, heed_text text, const char *kind, int64_t vocabulary, heed_tokenizer **out);
+  } kinds[] = {{"char", false, train_characters}, {"byte", false, train_bytes}, {"bpe:", true, train_merges}};
+  if (!context || !kind || !out || (!text.data && text.length > 0))
+    return hd_fail(context, HEED_E_ARGUMENT, "heed_tokenizer_train: context, kind, text and out must not be null");
+  *out = NULL;
+  for (int64_t i = 0; i < HD_COUNT(kinds); i++) {
+    const size_t length = strlen(kinds[i].name);
+    int64_t vocabulary = 0;
+    if (strncmp(kind, kinds[i].name, length) != 0 || (!kinds[i].sized && kind[length])) continue;
+    if (kinds[i].sized) HD_TRY(read_vocabulary(context, kind, kind + length, &vocabulary));
+    hd_learned learned = {.context = context};
+    heed_status status = kinds[i].train(&learned, text, kind, vocabulary, out);
+    learned_free(&learned);
+    return status;
+  }
+  char quoted[HD_QUOTE_LENGTH];
+  return hd_fail(context, HEED_E_ARGUMENT, "no such kind of tokenizer (got \"%s\", known: char, byte, bpe:N)",
+                 hd_quote(hd_text_of(kind), quoted));
+}
