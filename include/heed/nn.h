@@ -168,6 +168,13 @@ HEED_API heed_tensor *heed_tape_layer_norm(heed_tape *tape, heed_tensor *x, heed
 /* RMSNorm over the last dimension: y = x / √(mean(x²) + epsilon) · weight. x [...,columns], weight [columns] or NULL, epsilon > 0. */
 HEED_API heed_tensor *heed_tape_rms_norm(heed_tape *tape, heed_tensor *x, heed_tensor *weight, double epsilon);
 
+/* e^x / Σ e^x over the last dimension of x [...,columns], and its logarithm. */
+HEED_API heed_tensor *heed_tape_softmax(heed_tape *tape, heed_tensor *x);
+HEED_API heed_tensor *heed_tape_log_softmax(heed_tape *tape, heed_tensor *x);
+
+/* [...,n,m] = a · b, each transposed first if asked: a [...,n,k] (transposed: [...,k,n]), b [...,k,m] ([...,m,k]) with the leading dimensions of a, or a matrix for all of them. */
+HEED_API heed_tensor *heed_tape_matmul(heed_tape *tape, heed_tensor *a, bool transpose_a, heed_tensor *b, bool transpose_b);
+
 #ifdef __cplusplus
 }
 #endif

@@ -17,7 +17,10 @@
   X(rope) \
   X(cross_entropy) \
   X(layer_norm) \
-  X(rms_norm)
+  X(rms_norm) \
+  X(softmax) \
+  X(log_softmax) \
+  X(matmul)
 // clang-format on
 
 #define HD_OPERATION_DECLARE(name) extern const hd_operation hd_op_##name;
