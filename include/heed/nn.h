@@ -131,6 +131,13 @@ HEED_API heed_tensor *heed_tape_activate(heed_tape *tape, heed_tensor *x, heed_a
 /* x [...,2f], rows of gate and up side by side -> act(gate) · up [...,f]. With SILU: SwiGLU. */
 HEED_API heed_tensor *heed_tape_gate(heed_tape *tape, heed_tensor *x, heed_activation kind);
 
+/* ids i32 [...] -> those rows of table [vocabulary,width]: [...,width]. HEED_E_ARGUMENT: an id is not a row's. */
+HEED_API heed_tensor *heed_tape_embedding(heed_tape *tape, heed_tensor *ids, heed_tensor *table);
+/* The same of any x [n,width]: rows i32 [...] -> [...,width]. */
+HEED_API heed_tensor *heed_tape_gather(heed_tape *tape, heed_tensor *x, heed_tensor *rows);
+/* Each number is 0 with probability p in [0,1], the others are x / (1 − p). x itself where p is 0 or the tape is not set to training. HEED_E_ARGUMENT. */
+HEED_API heed_tensor *heed_tape_dropout(heed_tape *tape, heed_tensor *x, double p);
+
 /* Attention of heads that lie side by side in rows, as one product gives them: everything that heed_attention_forward does, with every gradient. */
 typedef struct heed_tape_attention_options {
   size_t size;      /* sizeof (heed_tape_attention_options) */

@@ -50,12 +50,6 @@ typedef struct hd_problem {
   uint32_t last_dropped; /* a word up to this one drops its pair; unused without dropout */
 } hd_problem;
 
-/* What `last_dropped` is for a probability. */
-static inline uint32_t hd_last_dropped(double dropout) {
-  double words = ceil(dropout * 0x1p32);
-  return words < 1 ? 0 : (uint32_t)(words - 1);
-}
-
 /* Where a query stands among the keys (contract 7), and the keys of its document: all of them where documents are not packed. */
 typedef struct hd_place {
   int64_t position, begin, end;

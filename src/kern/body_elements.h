@@ -148,3 +148,23 @@ void KERNEL(mul)(const float *a, const float *b, int64_t n, bool accumulate, flo
 void KERNEL(scale)(const float *x, float factor, int64_t n, bool accumulate, float *out) {
   for (int64_t i = 0; i < n; i += LANES) put(out + i, n - i, v_mul(row_load(x + i, n - i), v_set(factor)), accumulate);
 }
+
+void KERNEL(dropout)(const hd_dropout *dropout, const float *x, int64_t n, float *out) {
+  const int groups = HD_DROPOUT_BLOCK / 4;
+  uint32_t place[HD_DROPOUT_BLOCK / 4];
+  for (int i = 0; i < groups; i++) place[i] = (uint32_t)i;
+  for (int64_t at = 0; at < n; at += HD_DROPOUT_BLOCK) {
+    const uint64_t first = (uint64_t)(dropout->block + at / HD_DROPOUT_BLOCK) * groups; // a multiple of 16
+    for (int lane = 0; lane < groups; lane += LANES) {
+      vi word[4] = {v_or(v_load_u32(place + lane), v_set_u32((uint32_t)first)), v_set_u32((uint32_t)(first >> 32)), v_set_u32(0),
+                    v_set_u32(dropout->stream)};
+      v_philox(word, dropout->seed);
+      for (int w = 0; w < 4; w++) {
+        int64_t i = at + w * groups + lane;
+        if (i >= n) break;
+        vm kept = v_mask(v_above(word[w], dropout->last_dropped));
+        put(out + i, n - i, v_keep(kept, v_mul(row_load(x + i, n - i), v_set(dropout->factor))), dropout->accumulate);
+      }
+    }
+  }
+}

@@ -75,6 +75,23 @@ typedef struct hd_attn_dropout {
   int keys, lanes;
   uint32_t query[HD_MAX_LANES], head[HD_MAX_LANES];
 } hd_attn_dropout;
+
+/* What `last_dropped` is for a probability. */
+static inline uint32_t hd_last_dropped(double dropout) {
+  double words = ceil(dropout * 0x1p32);
+  return words < 1 ? 0 : (uint32_t)(words - 1);
+}
+
+/* Which elements of an array dropout keeps, and what it multiplies them by. A counter of Philox serves four elements of a block of 64: i, i + 16, i + 32, i + 48. */
+enum { HD_DROPOUT_BLOCK = 64 };
+typedef struct hd_dropout {
+  uint64_t seed;
+  uint32_t stream, last_dropped;
+  float factor;
+  int64_t block;   /* of the first element */
+  bool accumulate; /* add to what out holds */
+} hd_dropout;
+
 /* Rows of at most 64 keys as they lie in memory: row i's numbers are neighbours at data + i · stride bytes, of type F32, F16, BF16 or Q8_0. A row of Q8_0 is its codes, filled up to
  * whole blocks of 32; the scale of its block b is scale[64 b + i], and a vector of halves may be read there whatever i is. */
 typedef struct hd_stored {
@@ -212,6 +229,7 @@ typedef struct hd_norm_gradient {
  *   add            out = a + b; out may be a or b
  *   mul            out (+)= a · b, here and below (+)= meaning: added to what is there where `accumulate`
  *   scale          out (+)= factor · x
+ *   dropout        out (+)= factor · x where the element is kept, 0 elsewhere; out may be x
  *   sum            Σ x, by the tree of 16 lanes
  *   sum_rows       out[c] (+)= Σ_r x[r][c], r ascending, n columns
  *   rotate         turns pair p of a head by the angle with cosine c[p] and sine s[p]: (a, b) → (a c − b s, b c + a s). A pair is elements 2p and 2p + 1 where
@@ -259,6 +277,7 @@ typedef struct hd_norm_gradient {
   X(void, add, (const float *a, const float *b, int64_t n, float *out))                                                                    \
   X(void, mul, (const float *a, const float *b, int64_t n, bool accumulate, float *out))                                                   \
   X(void, scale, (const float *x, float factor, int64_t n, bool accumulate, float *out))                                                   \
+  X(void, dropout, (const hd_dropout *dropout, const float *x, int64_t n, float *out))                                                     \
   X(float, sum, (const float *x, int64_t n))                                                                                               \
   X(void, sum_rows, (const float *x, int64_t rows, int64_t stride, int64_t n, bool accumulate, float *out))                                \
   X(void, rotate, (float *head, const float *c, const float *s, int64_t pairs, bool interleaved))                                          \

@@ -13,6 +13,9 @@
   X(scale) \
   X(activate) \
   X(gate) \
+  X(embedding) \
+  X(gather) \
+  X(dropout) \
   X(attention) \
   X(rope) \
   X(cross_entropy) \
