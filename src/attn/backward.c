@@ -1,9 +1,9 @@
 /* backward.c: dq, dk and dv in one pass over the tiles of a head.
  *
- * A piece of work is one tile of 64 keys with the query tiles of every head that reads them, in order. Its dk and dv stay in a worker's scratch; dq belongs to the
- * query tiles, and each adds up over ascending keys: a piece may only enter a query tile after the piece of the keys before it has left it. Pieces are claimed in
- * order, so the one waited for is always under way, and threads follow each other through a head like cars on one lane. That gives parallel work within a single head, no
- * second pass over the scores, and sums whose order does not depend on threads. */
+ * A piece of work is a few tiles of 64 keys with the query tiles of every head that reads them, in order. Its dk and dv stay in a worker's scratch; dq belongs to the
+ * query tiles, and each adds up over ascending keys: a piece may only enter a query tile after the piece of the keys before it has left it. A worker goes through a head of
+ * its own as long as there are heads; then it helps with the one that has most left, and workers follow each other through that head like cars on one lane. Pieces of a head are claimed in
+ * order, so the one waited for is always under way. That gives parallel work within a single head, no second pass over the scores, and sums whose order does not depend on threads. */
 #include "backward.h"
 
 #include <math.h>
@@ -14,56 +14,64 @@
 struct visit {
   hd_visit rows;
   float *total;           /* [d][padded]: dq of the chunks of keys before this one */
-  _Atomic int64_t passed; /* tiles of keys that have left */
+  _Atomic int64_t passed; /* pieces that have left */
 };
 
 /* One key/value head of one batch entry under way. */
 struct slot {
   struct visit *visits;
-  _Atomic int64_t owner;    /* the key/value head (over the batch) that it serves; −1: none yet */
-  _Atomic int64_t finished; /* tiles of keys that are done */
+  int64_t kv;      /* counted over the batch */
+  int64_t claimed; /* pieces that somebody has taken */
 };
 
 struct worker {
   hd_visit_scratch scratch;
   float *queries, *douts; /* [lanes][columns]: rows for the sums over queries, padded with 0 to a multiple of 16 */
-  float *dk, *dv;         /* [64][columns] */
-  float *dw;              /* [64][key columns]: what each key adds to the gradient of the score's weights */
+  float *dk, *dv;         /* [tiles of a piece][64][columns] */
+  float *dw;              /* [tiles of a piece][64][key columns]: what each key adds to the gradient of the score's weights */
+  int64_t slot;           /* of its own head; −1: it has had none */
 };
 
-/* Visits of a head up to this size, 1 MiB, are taken to stay in a second-level cache. */
-enum { NEAR_FLOATS = 256 << 10 };
+/* Tiles of keys in a piece, at most: a visit that comes from an outer cache is then read once for 256 keys, and what a piece keeps still leaves room in the second-level
+ * cache. And pieces a thread, at least, so that those who help with the last heads find something. */
+enum { PIECE_TILES = 4, THREAD_PIECES = 8 };
+
+/* Visits of a head up to this size, 1.5 MiB, are taken to stay in a second-level cache. */
+enum { NEAR_FLOATS = 384 << 10 };
 
 struct job {
   hd_backward from;
   hd_grid dq, dk, dv; /* one that is not asked for has no data */
   hd_tiling tiling;
   int64_t visits, key_tiles;
+  int64_t piece_tiles, head_pieces;           /* tiles of keys in a piece, pieces of a head */
   int64_t d_columns, key_columns, dv_columns; /* widths rounded up to 16 */
   float factor;                               /* of dq, dk and the score's weights */
-  float *parts; /* [pieces][key columns]: what each adds to the gradient of the score's weights; NULL: not asked */
-  int64_t pieces, threads, slots;
+  float *parts; /* [tiles of keys of all heads][key columns]: what each adds to the gradient of the score's weights; NULL: not asked */
+  int64_t heads, threads, slots;
   struct slot *slot;
   struct worker *workers;
   struct visit *visit;
   float *slot_memory, *worker_memory;
   int64_t all_visits, visit_floats, worker_floats, slot_memory_floats, worker_memory_floats, part_floats;
-  _Atomic int64_t next;
+  atomic_flag claiming;  /* held while a piece is chosen; guards what follows and the slots' claims */
+  int64_t begun, opened; /* heads, slots */
 };
 
 /* ---- memory ------------------------------------------------------------------------------------------------------------------------ */
 
 static bool lay_out_worker(const struct job *job, struct worker *w, float *memory, int64_t *floats) {
   const hd_problem *problem = job->from.problem;
-  const int64_t lanes = problem->kernels->tile_lanes;
+  const int64_t lanes = problem->kernels->tile_lanes, keys = job->piece_tiles * HD_KEY_TILE;
   const hd_part parts[] = {
       {&w->queries, job->d_columns, lanes},
       {&w->douts, job->dv_columns, lanes},
-      {&w->dk, job->key_columns, HD_KEY_TILE},
-      {&w->dv, job->dv_columns, HD_KEY_TILE},
-      {&w->dw, problem->scoring ? job->key_columns : 0, HD_KEY_TILE},
+      {&w->dk, job->key_columns, keys},
+      {&w->dv, job->dv_columns, keys},
+      {&w->dw, problem->scoring ? job->key_columns : 0, keys},
   };
-  return hd_visit_scratch_cut(problem, &w->scratch, memory, floats) && hd_cut(memory, parts, (int)HD_COUNT(parts), floats);
+  return hd_visit_scratch_cut(problem, job->piece_tiles, &w->scratch, memory, floats) &&
+         hd_cut(memory, parts, (int)HD_COUNT(parts), floats);
 }
 
 /* The rows, dq of the chunk under way and of those before it. */
@@ -143,9 +151,9 @@ static void look_ahead(const hd_grid *grid, const hd_lanes *next, hd_attn_tile *
   if (next) tile->ahead[0] = hd_rows_ahead(grid, hd_grid_row(grid, next->batch, next->head[0], next->row[0]), next->count / next->heads);
 }
 
-/* next: the visit that follows, already begun, or NULL. */
+/* index: of the tile in its piece. next: the visit that follows, already begun, or NULL. */
 static void meet(const struct job *job, const struct worker *worker, struct visit *visit, const struct visit *next, hd_attn_tile *tile,
-                 int64_t k0) {
+                 int64_t index, int64_t k0) {
   const hd_problem *problem = job->from.problem;
   const hd_kernels *kernels = problem->kernels;
   const hd_lanes *lanes = &visit->rows.lanes;
@@ -164,13 +172,15 @@ static void meet(const struct job *job, const struct worker *worker, struct visi
   if (job->dv.data) {
     look_ahead(&job->from.dout, next_lanes, tile);
     padded_rows(job, &job->from.dout, lanes, problem->dv, job->dv_columns, worker, worker->douts, rows);
-    kernels->attn_backward_keys(tile, worker->scratch.p, lanes->count, rows, job->dv_columns, worker->dv);
+    kernels->attn_backward_keys(tile, worker->scratch.p, lanes->count, rows, job->dv_columns,
+                                worker->dv + index * HD_KEY_TILE * job->dv_columns);
   }
   if (!job->dk.data && !problem->scoring) return;
   look_ahead(&job->from.q, next_lanes, tile);
   padded_rows(job, &job->from.q, lanes, problem->d, job->d_columns, worker, worker->queries, rows);
+  const int64_t at = index * HD_KEY_TILE * job->key_columns;
   if (!problem->scoring) {
-    kernels->attn_backward_keys(tile, worker->scratch.ds, lanes->count, rows, job->d_columns, worker->dk);
+    kernels->attn_backward_keys(tile, worker->scratch.ds, lanes->count, rows, job->d_columns, worker->dk + at);
   } else {
     const hd_score_place place = hd_visit_place(&job->from, &worker->scratch, &visit->rows, tile, k0);
     problem->scoring->kind->gradients(problem->scoring, &place,
@@ -178,8 +188,8 @@ static void meet(const struct job *job, const struct worker *worker, struct visi
                                                             .gradient = visit->rows.gradient,
                                                             .queries = rows,
                                                             .rows = worker->queries,
-                                                            .dk = worker->dk,
-                                                            .dw = worker->dw,
+                                                            .dk = worker->dk + at,
+                                                            .dw = worker->dw + at,
                                                             .columns = job->key_columns});
   }
 }
@@ -203,50 +213,84 @@ static void write_keys(const struct job *job, const hd_grid *grid, int64_t kv, i
   }
 }
 
-static void run_piece(struct job *job, int64_t piece, const struct worker *worker) {
-  const hd_problem *problem = job->from.problem;
-  int64_t kv = piece / job->key_tiles, index = piece % job->key_tiles, k0 = index * HD_KEY_TILE;
-  struct slot *slot = &job->slot[kv % job->slots];
-  if (index == 0) {
-    // The slot's last user must have left; then this head's pieces may enter.
-    if (kv >= job->slots) wait_for(&slot->finished, job->key_tiles * (kv / job->slots));
-    for (int64_t i = 0; i < job->visits; i++) atomic_store_explicit(&slot->visits[i].passed, 0, memory_order_relaxed);
-    atomic_store_explicit(&slot->owner, kv, memory_order_release);
-  }
-  wait_for(&slot->owner, kv);
-  int keys = (int)HD_MIN(problem->keys - k0, HD_KEY_TILE);
-  const bool far = job->visit_floats * job->visits > NEAR_FLOATS; // otherwise a head's visits stay near by themselves
-  hd_attn_tile tile = {.keys = keys};
-  if (keys > 0) hd_visit_keys(&job->from, &worker->scratch, kv, k0, &tile);
-  memset(worker->dk, 0, (size_t)(job->key_columns * HD_KEY_TILE) * sizeof(float));
-  memset(worker->dw, 0, (size_t)(problem->scoring ? job->key_columns * HD_KEY_TILE : 0) * sizeof(float));
-  memset(worker->dv, 0, (size_t)(job->dv_columns * HD_KEY_TILE) * sizeof(float));
-  for (int64_t i = 0; i < job->visits; i++) {
-    struct visit *visit = &slot->visits[i];
-    wait_for(&visit->passed, index);
-    if (index == 0) begin_visit(job, worker, kv, i, visit);
-    if (index > 0 && k0 % HD_KEY_CHUNK == 0) merge_chunk(job, visit);
-    const struct visit *next = far && i + 1 < job->visits ? &slot->visits[i + 1] : NULL;
-    if (next && atomic_load_explicit(&next->passed, memory_order_acquire) == 0) next = NULL; // not begun
-    if (keys > 0) meet(job, worker, visit, next, &tile, k0);
-    if (index == job->key_tiles - 1) end_visit(job, worker, visit);
-    atomic_store_explicit(&visit->passed, index + 1, memory_order_release);
-  }
-  write_keys(job, &job->dk, kv, k0, keys, worker->dk, job->key_columns, problem->key_width, job->factor);
+/* The gradients of one tile's keys are complete. */
+static void end_tile(const struct job *job, const struct worker *worker, int64_t kv, int64_t index, int64_t k0, int keys) {
+  float *dw = worker->dw + index * HD_KEY_TILE * job->key_columns;
+  write_keys(job, &job->dk, kv, k0, keys, worker->dk + index * HD_KEY_TILE * job->key_columns, job->key_columns,
+             job->from.problem->key_width, job->factor);
+  write_keys(job, &job->dv, kv, k0, keys, worker->dv + index * HD_KEY_TILE * job->dv_columns, job->dv_columns, job->from.problem->dv, 1.0f);
   for (int64_t c = 0; job->parts && c < job->key_columns; c++) {
     float sum = 0;
-    for (int key = 0; key < keys; key++) sum += worker->dw[key * job->key_columns + c];
-    job->parts[piece * job->key_columns + c] = sum;
+    for (int key = 0; key < keys; key++) sum += dw[key * job->key_columns + c];
+    job->parts[(kv * job->key_tiles + k0 / HD_KEY_TILE) * job->key_columns + c] = sum;
   }
-  write_keys(job, &job->dv, kv, k0, keys, worker->dv, job->dv_columns, problem->dv, 1.0f);
-  atomic_fetch_add_explicit(&slot->finished, 1, memory_order_release);
 }
 
-/* The host may run pieces in any order; taking the next unclaimed one keeps the order that the waiting relies on. */
+static void run_piece(struct job *job, const struct slot *slot, int64_t piece, const struct worker *worker) {
+  const hd_problem *problem = job->from.problem;
+  const int64_t first = piece * job->piece_tiles, tiles = HD_MIN(job->piece_tiles, job->key_tiles - first);
+  const bool far = job->visit_floats * job->visits > NEAR_FLOATS; // otherwise a head's visits stay near by themselves
+  hd_attn_tile tile[PIECE_TILES];
+  for (int64_t t = 0; t < tiles; t++) {
+    int64_t k0 = (first + t) * HD_KEY_TILE;
+    tile[t] = (hd_attn_tile){.keys = (int)HD_MIN(problem->keys - k0, HD_KEY_TILE)};
+    if (tile[t].keys > 0) hd_visit_keys(&job->from, &worker->scratch, slot->kv, t, k0, &tile[t]);
+  }
+  memset(worker->dk, 0, (size_t)(job->key_columns * HD_KEY_TILE * tiles) * sizeof(float));
+  memset(worker->dw, 0, (size_t)(problem->scoring ? job->key_columns * HD_KEY_TILE * tiles : 0) * sizeof(float));
+  memset(worker->dv, 0, (size_t)(job->dv_columns * HD_KEY_TILE * tiles) * sizeof(float));
+  for (int64_t i = 0; i < job->visits; i++) {
+    struct visit *visit = &slot->visits[i];
+    wait_for(&visit->passed, piece);
+    if (piece == 0) begin_visit(job, worker, slot->kv, i, visit);
+    const struct visit *next = far && i + 1 < job->visits ? &slot->visits[i + 1] : NULL;
+    if (next && atomic_load_explicit(&next->passed, memory_order_acquire) == 0) next = NULL; // not begun
+    for (int64_t t = 0; t < tiles; t++) {
+      int64_t k0 = (first + t) * HD_KEY_TILE;
+      if (k0 > 0 && k0 % HD_KEY_CHUNK == 0) merge_chunk(job, visit);
+      if (tile[t].keys > 0) meet(job, worker, visit, t == 0 ? next : NULL, &tile[t], t, k0);
+    }
+    if (piece == job->head_pieces - 1) end_visit(job, worker, visit);
+    atomic_store_explicit(&visit->passed, piece + 1, memory_order_release);
+  }
+  for (int64_t t = 0; t < tiles; t++) end_tile(job, worker, slot->kv, t, (first + t) * HD_KEY_TILE, tile[t].keys);
+}
+
+/* Begins a head in a slot that is free: the worker's own, since nobody has helped with its last head while there were others to begin, or a new one. */
+static struct slot *begin_head(struct job *job, struct worker *worker) {
+  if (worker->slot < 0) worker->slot = job->opened++;
+  struct slot *slot = &job->slot[worker->slot];
+  slot->kv = job->begun++;
+  slot->claimed = 0;
+  for (int64_t i = 0; i < job->visits; i++) atomic_store_explicit(&slot->visits[i].passed, 0, memory_order_relaxed);
+  return slot;
+}
+
+/* The worker's next piece: of its own head, of a new one, or of the head with most pieces left. There is one, since pieces are asked for as often as there are any. */
+static struct slot *claim(struct job *job, struct worker *worker, int64_t *piece) {
+  while (atomic_flag_test_and_set_explicit(&job->claiming, memory_order_acquire)) sched_yield();
+  struct slot *slot = worker->slot < 0 ? NULL : &job->slot[worker->slot];
+  if (!slot || slot->claimed == job->head_pieces) {
+    if (job->begun < job->heads) {
+      slot = begin_head(job, worker);
+    } else {
+      slot = &job->slot[0];
+      for (int64_t i = 1; i < job->opened; i++)
+        if (job->slot[i].claimed < slot->claimed) slot = &job->slot[i];
+    }
+  }
+  *piece = slot->claimed++;
+  atomic_flag_clear_explicit(&job->claiming, memory_order_release);
+  return slot;
+}
+
+/* The host may run pieces in any order: which one a call is for is decided here. */
 static void run_next(void *argument, int64_t i, int worker) {
   struct job *job = argument;
+  int64_t piece;
   (void)i;
-  run_piece(job, atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed), &job->workers[worker]);
+  const struct slot *slot = claim(job, &job->workers[worker], &piece);
+  run_piece(job, slot, piece, &job->workers[worker]);
 }
 
 /* ---- the call --------------------------------------------------------------------------------------------------------------------------- */
@@ -255,16 +299,17 @@ static void run_next(void *argument, int64_t i, int worker) {
 static heed_status prepare(struct job *job, const heed_view *dwv) {
   const hd_problem *problem = job->from.problem;
   heed_context *context = problem->context;
-  const int64_t heads = problem->batch * problem->kv_heads;
   job->tiling = hd_tiling_of(problem);
   job->visits = job->tiling.query_tiles * job->tiling.head_tiles;
   job->key_tiles = HD_MAX(hd_ceil_div(problem->keys, HD_KEY_TILE), 1); // no keys: one empty piece writes the zeros of dq
   job->d_columns = hd_ceil_div(problem->d, 16) * 16;
   job->key_columns = hd_ceil_div(problem->key_width, 16) * 16;
   job->dv_columns = hd_ceil_div(problem->dv, 16) * 16;
-  job->pieces = heads * job->key_tiles;
-  job->threads = hd_workers(context, job->pieces);
-  job->slots = HD_MIN(heads, job->threads + 1);
+  job->heads = problem->batch * problem->kv_heads;
+  job->threads = hd_workers(context, job->heads * job->key_tiles);
+  job->slots = HD_MIN(job->heads, job->threads);
+  job->piece_tiles = HD_CLAMP(job->heads * job->key_tiles / (THREAD_PIECES * job->threads), 1, PIECE_TILES);
+  job->head_pieces = hd_ceil_div(job->key_tiles, job->piece_tiles);
 
   int64_t slot_floats;
   job->visit_floats = job->worker_floats = 0;
@@ -272,7 +317,8 @@ static heed_status prepare(struct job *job, const heed_view *dwv) {
                  lay_out_visit(job, &(struct visit){0}, NULL, &job->visit_floats) && hd_mul(job->visit_floats, job->visits, &slot_floats) &&
                  hd_mul(slot_floats, job->slots, &job->slot_memory_floats) &&
                  hd_mul(job->worker_floats, job->threads, &job->worker_memory_floats) &&
-                 hd_mul(job->visits, job->slots, &job->all_visits) && hd_mul(job->pieces, dwv ? job->key_columns : 0, &job->part_floats),
+                 hd_mul(job->visits, job->slots, &job->all_visits) &&
+                 hd_mul(job->heads * job->key_tiles, dwv ? job->key_columns : 0, &job->part_floats),
              context, HEED_E_OVERFLOW, "the gradients of %lld queries of width %lld do not fit in memory", (long long)problem->queries,
              (long long)problem->d);
   HD_TRY(hd_allocate(context, "attention workers", job->threads, sizeof *job->workers, &job->workers));
@@ -297,25 +343,23 @@ static void run(struct job *job) {
   for (int64_t i = 0; i < job->threads; i++) {
     int64_t used = 0;
     lay_out_worker(job, &job->workers[i], job->worker_memory + i * job->worker_floats, &used);
+    job->workers[i].slot = -1;
   }
   for (int64_t i = 0; i < job->all_visits; i++) {
     int64_t used = 0;
     lay_out_visit(job, &job->visit[i], job->slot_memory + i * job->visit_floats, &used);
     atomic_init(&job->visit[i].passed, 0);
   }
-  for (int64_t i = 0; i < job->slots; i++) {
-    job->slot[i].visits = job->visit + i * job->visits;
-    atomic_init(&job->slot[i].owner, -1);
-    atomic_init(&job->slot[i].finished, 0);
-  }
-  hd_parallel(job->from.problem->context, job->pieces, run_next, job);
+  for (int64_t i = 0; i < job->slots; i++) job->slot[i].visits = job->visit + i * job->visits;
+  atomic_flag_clear(&job->claiming);
+  hd_parallel(job->from.problem->context, job->heads * job->head_pieces, run_next, job);
 }
 
-/* dwv from the pieces' parts, ascending. */
+/* dwv from the parts of tiles of keys, ascending. */
 static void add_parts(const struct job *job, const heed_view *dwv) {
   for (int64_t c = 0; dwv && c < dwv->dim[0]; c++) {
     float sum = 0;
-    for (int64_t piece = 0; job->parts && piece < job->pieces; piece++) sum += job->parts[piece * job->key_columns + c];
+    for (int64_t tile = 0; job->parts && tile < job->heads * job->key_tiles; tile++) sum += job->parts[tile * job->key_columns + c];
     *(float *)hd_view_at(dwv, c) = sum * job->factor;
   }
 }

@@ -25,18 +25,18 @@ typedef struct hd_visit_scratch {
   float *slope;          /* likewise; NULL: score gradients are wanted before the softcap's part of them */
   float *rows;           /* [lanes][max(d, dv, 64)]: copies on their way into lanes */
   float *out;            /* [dv][lanes] */
-  float *keys, *values;  /* [64][d], [64][dv] */
+  float *keys, *values;  /* [tiles][64][d], [tiles][64][dv]: keys and values that need a copy */
 } hd_visit_scratch;
 
-/* Cuts the arrays of a visit (q, dout, lse and δ of full lanes) or of a scratch from memory, as hd_cut. */
+/* Cuts the arrays of a visit (q, dout, lse and δ of full lanes) or of a scratch for so many tiles of keys from memory, as hd_cut. */
 bool hd_visit_cut(const hd_problem *problem, hd_visit *visit, float *memory, int64_t *floats);
-bool hd_visit_scratch_cut(const hd_problem *problem, hd_visit_scratch *scratch, float *memory, int64_t *floats);
+bool hd_visit_scratch_cut(const hd_problem *problem, int64_t tiles, hd_visit_scratch *scratch, float *memory, int64_t *floats);
 
 /* Brings the rows that visit->lanes names into lanes. dq of every block is left alone. */
 void hd_visit_begin(const hd_backward *from, const hd_visit_scratch *scratch, hd_visit *visit);
 
-/* Points the tile to keys [k0, k0 + tile->keys) of a key/value head. */
-void hd_visit_keys(const hd_backward *from, const hd_visit_scratch *scratch, int64_t kv, int64_t k0, hd_attn_tile *tile);
+/* Points the tile, the index-th that the scratch has room for, to keys [k0, k0 + tile->keys) of a key/value head. */
+void hd_visit_keys(const hd_backward *from, const hd_visit_scratch *scratch, int64_t kv, int64_t index, int64_t k0, hd_attn_tile *tile);
 
 /* The tile as a score sees it. */
 hd_score_place hd_visit_place(const hd_backward *from, const hd_visit_scratch *scratch, const hd_visit *visit, const hd_attn_tile *tile,

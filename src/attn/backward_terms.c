@@ -46,7 +46,7 @@ static void add_pair(const hd_bias_gradient *job, struct hd_bias_worker *w, int6
     for (int64_t k = begin; k < end; k += HD_KEY_TILE) {
       uint64_t visible[HD_KEY_TILE];
       hd_attn_tile tile = {.keys = (int)HD_MIN(problem->keys - k, HD_KEY_TILE)};
-      hd_visit_keys(job->from, &w->scratch, kv, k, &tile);
+      hd_visit_keys(job->from, &w->scratch, kv, 0, k, &tile);
       if (hd_visit_tile(job->from, &w->scratch, &w->visit, &tile, k, visible)) add_tile(job, w, tile.keys);
     }
     for (int lane = 0; !job->own_rows && !job->own_keys && lane < w->visit.lanes.count; lane++) {
@@ -107,7 +107,7 @@ heed_status hd_bias_gradient_new(const hd_backward *from, const heed_view *dbias
   const int64_t lanes = problem->kernels->tile_lanes;
   int64_t each = 0;
   job->workers = hd_workers(context, job->owners * job->query_tiles * job->key_tiles);
-  HD_REQUIRE(hd_visit_cut(problem, &(hd_visit){0}, NULL, &each) && hd_visit_scratch_cut(problem, &(hd_visit_scratch){0}, NULL, &each) &&
+  HD_REQUIRE(hd_visit_cut(problem, &(hd_visit){0}, NULL, &each) && hd_visit_scratch_cut(problem, 1, &(hd_visit_scratch){0}, NULL, &each) &&
                  hd_cut(NULL, &(hd_part){NULL, HD_KEY_TILE, lanes}, 1, &each) && hd_mul(each, job->workers, &job->floats),
              context, HEED_E_OVERFLOW, "head widths %lld and %lld are too large", (long long)problem->d, (long long)problem->dv);
   HD_TRY(hd_allocate(context, "bias gradient workers", job->workers, sizeof *job->worker, &job->worker));
@@ -116,7 +116,7 @@ heed_status hd_bias_gradient_new(const hd_backward *from, const heed_view *dbias
     struct hd_bias_worker *w = &job->worker[i];
     int64_t used = i * each;
     hd_visit_cut(problem, &w->visit, job->memory, &used);
-    hd_visit_scratch_cut(problem, &w->scratch, job->memory, &used);
+    hd_visit_scratch_cut(problem, 1, &w->scratch, job->memory, &used);
     hd_cut(job->memory, &(hd_part){&w->sums, HD_KEY_TILE, lanes}, 1, &used);
     w->scratch.slope = NULL;
     for (int block = 0; block < HD_MAX_BLOCKS; block++) w->visit.gradient[block].dq = NULL;

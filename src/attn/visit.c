@@ -21,7 +21,7 @@ bool hd_visit_cut(const hd_problem *problem, hd_visit *visit, float *memory, int
   return true;
 }
 
-bool hd_visit_scratch_cut(const hd_problem *problem, hd_visit_scratch *s, float *memory, int64_t *floats) {
+bool hd_visit_scratch_cut(const hd_problem *problem, int64_t tiles, hd_visit_scratch *s, float *memory, int64_t *floats) {
   const int64_t lanes = problem->kernels->tile_lanes, widest = HD_MAX(HD_MAX(problem->d, problem->dv), HD_KEY_TILE);
   const hd_part parts[] = {
       {&s->p, HD_KEY_TILE, lanes},
@@ -30,8 +30,8 @@ bool hd_visit_scratch_cut(const hd_problem *problem, hd_visit_scratch *s, float 
       {&s->slope, HD_KEY_TILE, lanes},
       {&s->rows, widest, lanes},
       {&s->out, problem->dv, lanes},
-      {&s->keys, problem->key_width, HD_KEY_TILE},
-      {&s->values, problem->dv, HD_KEY_TILE},
+      {&s->keys, problem->key_width, tiles * HD_KEY_TILE},
+      {&s->values, problem->dv, tiles * HD_KEY_TILE},
   };
   return hd_cut(memory, parts, (int)HD_COUNT(parts), floats);
 }
@@ -76,10 +76,11 @@ void hd_visit_begin(const hd_backward *from, const hd_visit_scratch *scratch, hd
   }
 }
 
-void hd_visit_keys(const hd_backward *from, const hd_visit_scratch *scratch, int64_t kv, int64_t k0, hd_attn_tile *tile) {
-  int64_t batch = kv / from->problem->kv_heads, head = kv % from->problem->kv_heads;
-  tile->k = from->k->rows(from->k, batch, head, k0, tile->keys, scratch->keys, &tile->k_stride);
-  tile->v = from->v->rows(from->v, batch, head, k0, tile->keys, scratch->values, &tile->v_stride);
+void hd_visit_keys(const hd_backward *from, const hd_visit_scratch *scratch, int64_t kv, int64_t index, int64_t k0, hd_attn_tile *tile) {
+  const hd_problem *problem = from->problem;
+  int64_t batch = kv / problem->kv_heads, head = kv % problem->kv_heads, row = index * HD_KEY_TILE;
+  tile->k = from->k->rows(from->k, batch, head, k0, tile->keys, scratch->keys + row * problem->key_width, &tile->k_stride);
+  tile->v = from->v->rows(from->v, batch, head, k0, tile->keys, scratch->values + row * problem->dv, &tile->v_stride);
 }
 
 hd_score_place hd_visit_place(const hd_backward *from, const hd_visit_scratch *scratch, const hd_visit *visit, const hd_attn_tile *tile,
