@@ -138,6 +138,20 @@ HEED_API heed_tensor *heed_tape_gather(heed_tape *tape, heed_tensor *x, heed_ten
 /* Each number is 0 with probability p in [0,1], the others are x / (1 − p). x itself where p is 0 or the tape is not set to training. HEED_E_ARGUMENT. */
 HEED_API heed_tensor *heed_tape_dropout(heed_tape *tape, heed_tensor *x, double p);
 
+/* The same numbers in another shape, in the same memory; also of indices. One dimension may be −1: what is left for it. */
+HEED_API heed_tensor *heed_tape_reshape(heed_tape *tape, heed_tensor *x, int ndim, const int64_t *dim);
+/* A copy with two axes exchanged. */
+HEED_API heed_tensor *heed_tape_transpose(heed_tape *tape, heed_tensor *x, int axis, int other);
+/* A copy of what lies at [begin, end) of an axis. */
+HEED_API heed_tensor *heed_tape_slice(heed_tape *tape, heed_tensor *x, int axis, int64_t begin, int64_t end);
+/* parts[0..count) one behind another along an axis; their other dimensions are the same. */
+HEED_API heed_tensor *heed_tape_concat(heed_tape *tape, int count, heed_tensor *const *parts, int axis);
+
+enum { HEED_ALL_AXES = -1 };
+/* Over one axis, which disappears, or over all: [1]. mean: HEED_E_SHAPE where there is nothing to average. */
+HEED_API heed_tensor *heed_tape_sum(heed_tape *tape, heed_tensor *x, int axis);
+HEED_API heed_tensor *heed_tape_mean(heed_tape *tape, heed_tensor *x, int axis);
+
 /* Attention of heads that lie side by side in rows, as one product gives them: everything that heed_attention_forward does, with every gradient. */
 typedef struct heed_tape_attention_options {
   size_t size;      /* sizeof (heed_tape_attention_options) */

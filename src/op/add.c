@@ -44,7 +44,10 @@ static heed_status backward(heed_context *context, const hd_node *node) {
   if ((to = hd_gradient(node, A, &add_up))) hd_elements_pass(context, hd_upstream(node), count, add_up, to);
   if (!(to = hd_gradient(node, B, &add_up))) return HEED_OK;
   if (count == part) hd_elements_pass(context, hd_upstream(node), count, add_up, to);
-  else hd_sum_rows(context, hd_upstream(node), part ? count / part : 0, part, add_up, to);
+  else
+    hd_sum_rows(
+        context,
+        &(hd_sums){.x = hd_upstream(node), .out = to, .outer = 1, .rows = part ? count / part : 0, .columns = part, .accumulate = add_up});
   return HEED_OK;
 }
 

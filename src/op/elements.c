@@ -45,16 +45,19 @@ static void move_rows(const hd_elements *e, int64_t first, int64_t rows) {
   const hd_runs *runs = &job->runs;
   for (int64_t r = first; r < first + rows; r++) {
     int64_t row = r / job->across, c = r % job->across * job->part, n = HD_MIN(runs->width - c, job->part);
-    const float *from = runs->from + row * runs->from_stride + c;
     float *to = runs->to + row * runs->to_stride + c;
+    if (!runs->from) {
+      if (!runs->accumulate) memset(to, 0, (size_t)n * sizeof *to);
+      continue;
+    }
+    const float *from = runs->from + row * runs->from_stride + c;
     if (runs->accumulate) e->kernels->add(to, from, n, to);
     else memcpy(to, from, (size_t)n * sizeof *to);
   }
 }
 
 void hd_runs_move(heed_context *context, const hd_runs *runs) {
-  runs_job job = {.runs = *runs, .part = HD_MIN(runs->width, HD_PIECE_NUMBERS)};
-  if (!runs->width) return;
+  runs_job job = {.runs = *runs, .part = HD_CLAMP(runs->width, 1, HD_PIECE_NUMBERS)};
   job.across = hd_ceil_div(runs->width, job.part);
   job.e = (hd_elements){.work = move_rows, .rows = runs->rows * job.across, .width = job.part};
   hd_elements_run(context, &job.e);
@@ -64,24 +67,26 @@ void hd_runs_move(heed_context *context, const hd_runs *runs) {
 
 enum { SUM_COLUMNS = 64 }; /* of a piece: a few cache lines of every row */
 
-typedef struct sum_job {
-  const hd_kernels *kernels;
-  const float *x;
-  int64_t rows, columns;
-  bool accumulate;
-  float *out;
-} sum_job;
+typedef struct sums_job {
+  hd_elements e;
+  hd_sums sums;
+  int64_t across; /* pieces of the columns */
+} sums_job;
 
-static void sum_piece(void *argument, int64_t piece, int worker) {
-  (void)worker;
-  const sum_job *job = argument;
-  int64_t c = piece * SUM_COLUMNS;
-  job->kernels->sum_rows(job->x + c, job->rows, job->columns, HD_MIN(job->columns - c, SUM_COLUMNS), job->accumulate, job->out + c);
+static void sum_columns(const hd_elements *e, int64_t first, int64_t count) {
+  const sums_job *job = (const sums_job *)e; // its first member
+  const hd_sums *s = &job->sums;
+  for (int64_t i = first; i < first + count; i++) {
+    int64_t o = i / job->across, c = i % job->across * SUM_COLUMNS;
+    e->kernels->sum_rows(s->x + o * s->rows * s->columns + c, s->rows, s->columns, HD_MIN(s->columns - c, SUM_COLUMNS), s->accumulate,
+                         s->out + o * s->columns + c);
+  }
 }
 
-void hd_sum_rows(heed_context *context, const float *x, int64_t rows, int64_t columns, bool accumulate, float *out) {
-  sum_job job = {hd_kernels_of(context), x, rows, columns, accumulate, out};
-  hd_parallel(context, hd_ceil_div(columns, SUM_COLUMNS), sum_piece, &job);
+void hd_sum_rows(heed_context *context, const hd_sums *sums) {
+  sums_job job = {.sums = *sums, .across = hd_ceil_div(sums->columns, SUM_COLUMNS)};
+  job.e = (hd_elements){.work = sum_columns, .rows = sums->outer * job.across, .width = sums->rows * HD_MIN(sums->columns, SUM_COLUMNS)};
+  hd_elements_run(context, &job.e);
 }
 
 /* ---- shapes --------------------------------------------------------------------------------------------------------------------------- */

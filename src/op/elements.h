@@ -28,15 +28,21 @@ void hd_elements_scale(heed_context *context, const float *from, float factor, i
 
 /* to[r][0..width) (+)= from[r][0..width) for rows whose beginnings lie so far apart; the strides may differ. */
 typedef struct hd_runs {
-  const float *from;
+  const float *from; /* NULL: zeros */
   float *to;
   int64_t rows, width, from_stride, to_stride;
   bool accumulate;
 } hd_runs;
 void hd_runs_move(heed_context *context, const hd_runs *runs);
 
-/* out[c] (+)= Σ over rows of x[r · columns + c], r ascending. */
-void hd_sum_rows(heed_context *context, const float *x, int64_t rows, int64_t columns, bool accumulate, float *out);
+/* out[o][c] (+)= Σ_r x[o][r][c], r ascending. */
+typedef struct hd_sums {
+  const float *x;
+  float *out;
+  int64_t outer, rows, columns;
+  bool accumulate;
+} hd_sums;
+void hd_sum_rows(heed_context *context, const hd_sums *sums);
 
 /* HEED_E_TYPE unless input i has the type. */
 heed_status hd_require_type(heed_context *context, const hd_node *node, int i, heed_type type);

@@ -37,8 +37,6 @@ static heed_status forward(heed_context *context, const hd_node *node) {
   return HEED_OK;
 }
 
-static void clear(const hd_elements *e, int64_t first, int64_t n) { memset(e->out + first, 0, (size_t)n * sizeof *e->out); }
-
 /* A piece owns columns of the table, so that it may add its part of one row after another without regard to which rows they are. */
 enum { OWN_COLUMNS = 64 };
 
@@ -57,7 +55,7 @@ static heed_status backward(heed_context *context, const hd_node *node) {
   bool add;
   float *to = hd_gradient(node, TABLE, &add);
   if (!to) return HEED_OK;
-  if (!add) hd_elements_run(context, &(hd_elements){.work = clear, .rows = hd_count(node->in[TABLE]), .width = 1, .out = to});
+  if (!add) hd_runs_move(context, &(hd_runs){.to = to, .rows = 1, .width = hd_count(node->in[TABLE])});
   hd_elements e = {.kernels = hd_kernels_of(context),
                    .rows = hd_count(node->in[IDS]),
                    .width = hd_columns(node->out),

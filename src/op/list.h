@@ -16,6 +16,12 @@
   X(embedding) \
   X(gather) \
   X(dropout) \
+  X(reshape) \
+  X(transpose) \
+  X(slice) \
+  X(concat) \
+  X(sum) \
+  X(mean) \
   X(attention) \
   X(rope) \
   X(cross_entropy) \
