@@ -196,6 +196,64 @@ HEED_API heed_tensor *heed_tape_log_softmax(heed_tape *tape, heed_tensor *x);
 /* [...,n,m] = a · b, each transposed first if asked: a [...,n,k] (transposed: [...,k,n]), b [...,k,m] ([...,m,k]) with the leading dimensions of a, or a matrix for all of them. */
 HEED_API heed_tensor *heed_tape_matmul(heed_tape *tape, heed_tensor *a, bool transpose_a, heed_tensor *b, bool transpose_b);
 
+/* ---- optimisers ------------------------------------------------------------------------------------------------------------------ */
+
+/* ADAMW (Loshchilov & Hutter 2019): with the gradient g, in step t
+ *   m += (1 − β1) (g − m)      v += (1 − β2) (g² − v)      p −= rate · decay · p + rate · m / (1 − β1^t) / (√(v / (1 − β2^t)) + epsilon)
+ * SGD:  m = momentum · m + g + decay · p      p −= rate · m
+ * Decay acts on matrices only: not on tensors of rank 1, nor on those with no_decay. */
+typedef enum heed_optimiser_kind { HEED_OPTIMISER_ADAMW, HEED_OPTIMISER_SGD } heed_optimiser_kind;
+
+typedef struct heed_optimiser_options {
+  size_t size; /* sizeof (heed_optimiser_options) */
+  heed_optimiser_kind kind;
+  bool has_betas;      /* otherwise β1 = 0.9, β2 = 0.999 */
+  double beta1, beta2; /* ADAMW, in [0,1) */
+  double epsilon;      /* ADAMW; 0: 1e-8 */
+  double momentum;     /* SGD, in [0,1) */
+  double decay;        /* at least 0 */
+} heed_optimiser_options;
+
+/* Moves the parameters of a set along their gradients. Belongs to its context, and the set must outlive it; parameters added to the set later are not moved. */
+typedef struct heed_optimiser heed_optimiser;
+
+/* options NULL: AdamW without decay. The moments are zeros at first. HEED_E_ARGUMENT, HEED_E_OVERFLOW, HEED_E_MEMORY; *out is NULL on error. */
+HEED_API heed_status heed_optimiser_new(heed_context *context, heed_parameters *parameters, const heed_optimiser_options *options,
+                                        heed_optimiser **out);
+HEED_API void heed_optimiser_free(heed_optimiser *optimiser);
+
+typedef struct heed_optimiser_report {
+  double gradient_norm; /* √Σ g² over all parameters, before clipping; may be infinite or NaN */
+  const char *
+      not_finite; /* NULL, or the first parameter with a gradient that is not finite: nothing was moved, no step counted. Borrowed from the set */
+} heed_optimiser_report;
+
+/* One step. Where the norm of all gradients together is above clip they are scaled to it, by clip / (norm + 1e-6); clip 0: never. Parameters that no gradient has reached stay as they
+ * are, and gradients stay until heed_parameters_forget_gradients. report may be NULL. HEED_OK also where a gradient is not finite: the report says so. HEED_E_ARGUMENT: a rate or clip that is
+ * negative or not finite. */
+HEED_API heed_status heed_optimiser_step(heed_optimiser *optimiser, double rate, double clip, heed_optimiser_report *report);
+
+/* For checkpoints. How many steps have been made, which may be set; how many moments a parameter has (ADAMW 2, SGD 1, or 0 without momentum); and moment `which` of parameter i of the set
+ * (ADAMW: 0 is m, 1 is v), writable, of the parameter's shape. data is NULL where there is none: out of range, or the parameter is frozen. */
+HEED_API int64_t heed_optimiser_steps(const heed_optimiser *optimiser);
+HEED_API void heed_optimiser_set_steps(heed_optimiser *optimiser, int64_t steps);
+HEED_API int heed_optimiser_moments(const heed_optimiser *optimiser);
+HEED_API heed_view heed_optimiser_state(const heed_optimiser *optimiser, int64_t i, int which);
+
+/* The learning rate of step s = 0, 1, ...: in the first `warmup` steps peak · (s + 1) / (warmup + 1), then
+ *   CONSTANT      peak
+ *   INVERSE_ROOT  peak · √((warmup + 1) / (s + 1)), but at least floor (Vaswani et al. 2017)
+ *   COSINE        floor + (peak − floor) (1 + cos(π r)) / 2 with r = (s − warmup) / (steps − warmup); floor from step `steps` on (Loshchilov & Hutter 2017) */
+typedef enum heed_schedule_kind { HEED_SCHEDULE_CONSTANT, HEED_SCHEDULE_INVERSE_ROOT, HEED_SCHEDULE_COSINE } heed_schedule_kind;
+typedef struct heed_schedule {
+  size_t size; /* sizeof (heed_schedule) */
+  heed_schedule_kind kind;
+  double peak, floor;
+  int64_t warmup, steps;
+} heed_schedule;
+/* A pure function. NaN where the schedule is none: null, an unknown kind, peak or floor negative or not finite, warmup or s negative. */
+HEED_API double heed_schedule_rate(const heed_schedule *schedule, int64_t s);
+
 #ifdef __cplusplus
 }
 #endif

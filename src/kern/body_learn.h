@@ -1,4 +1,4 @@
-/* body_learn.h: what learning does along rows besides products: the softmax with its gradients.
+/* body_learn.h: what learning does along rows besides products: the softmax and the norms with their gradients, and the steps of optimisers.
  *
  * As in body_rows.h: the last few elements of a row go through padded copies, and sums along a row follow the tree of 16 lanes. */
 
@@ -121,4 +121,70 @@ void KERNEL(norm_backward)(const hd_norm_gradient *g) {
   for (int64_t r = 0; r < g->rows; r++)
     if (g->centered) norm_row_backward(g, r, true);
     else norm_row_backward(g, r, false);
+}
+
+/* ---- optimisers -------------------------------------------------------------------------------------------------------------------- */
+
+/* Four sums of 16 lanes side by side: one alone would wait for its own additions. Blocks are short, so that single precision loses little before double takes over. */
+enum { SQUARE_SUMS = 4, SQUARE_BLOCK = 4096 };
+
+INLINE float square_block(const float *x, int64_t n) {
+  vf sum[SQUARE_SUMS * ROW_VECTORS];
+  int64_t i = 0;
+  for (int v = 0; v < SQUARE_SUMS * ROW_VECTORS; v++) sum[v] = v_set(0.0f);
+  for (; i + SQUARE_SUMS * ROW_LANES <= n; i += SQUARE_SUMS * ROW_LANES)
+#pragma GCC unroll 64
+    for (int v = 0; v < SQUARE_SUMS * ROW_VECTORS; v++) {
+      vf value = v_load(x + i + v * LANES);
+      sum[v] = v_fma(value, value, sum[v]);
+    }
+  for (int v = 0; i + v * LANES < n; v++) {
+    vf value = row_load(x + i + v * LANES, n - i - v * LANES);
+    sum[v] = v_fma(value, value, sum[v]);
+  }
+  for (int s = 1; s < SQUARE_SUMS; s++)
+    for (int v = 0; v < ROW_VECTORS; v++) sum[v] = v_add(sum[v], sum[s * ROW_VECTORS + v]);
+  return row_sum(sum);
+}
+
+double KERNEL(sum_squares)(const float *x, int64_t n) {
+  double total = 0;
+  for (int64_t from = 0; from < n; from += SQUARE_BLOCK) {
+    int64_t here = HD_MIN(n - from, SQUARE_BLOCK);
+    double sum = square_block(x + from, here);
+    if (!(sum <= FLT_MAX)) { // squares of large numbers overflow where the numbers themselves are sound
+      sum = 0;
+      for (int64_t i = from; i < from + here; i++) sum += (double)x[i] * x[i];
+    }
+    total += sum;
+  }
+  return total;
+}
+
+void KERNEL(adamw)(const hd_adamw *step, int64_t n, const float *g, float *m, float *v, float *p) {
+  const vf gradient = v_set(step->gradient), rest1 = v_set(step->rest1), beta2 = v_set(step->beta2), rest2 = v_set(step->rest2);
+  const vf second = v_set(step->second), epsilon = v_set(step->epsilon), rate = v_set(-step->rate), keep = v_set(step->keep);
+  for (int64_t i = 0; i < n; i += LANES) {
+    const int64_t here = n - i;
+    vf slope = v_mul(gradient, row_load(g + i, here)), first = row_load(m + i, here);
+    first = v_fma(v_sub(slope, first), rest1, first);
+    vf square = v_fma(v_mul(slope, slope), rest2, v_mul(row_load(v + i, here), beta2));
+    vf move = v_div(first, v_fma(v_sqrt(square), second, epsilon));
+    row_store(m + i, here, first);
+    row_store(v + i, here, square);
+    row_store(p + i, here, v_fma(move, rate, v_mul(row_load(p + i, here), keep)));
+  }
+}
+
+void KERNEL(sgd)(const hd_sgd *step, int64_t n, const float *g, float *m, float *p) {
+  const vf gradient = v_set(step->gradient), decay = v_set(step->decay), momentum = v_set(step->momentum), rate = v_set(-step->rate);
+  for (int64_t i = 0; i < n; i += LANES) {
+    const int64_t here = n - i;
+    vf at = row_load(p + i, here), move = v_fma(decay, at, v_mul(gradient, row_load(g + i, here)));
+    if (m) {
+      move = v_fma(momentum, row_load(m + i, here), move);
+      row_store(m + i, here, move);
+    }
+    row_store(p + i, here, v_fma(move, rate, at));
+  }
 }

@@ -194,6 +194,17 @@ typedef struct hd_norm_gradient {
   float *dweight, *dbias; /* [columns], added to, rows ascending; or NULL */
 } hd_norm_gradient;
 
+/* One step of AdamW on numbers p with gradients g and moments m, v:
+ *   g' = gradient · g      m += rest1 (g' − m)      v = beta2 v + rest2 g'²      p = keep · p − rate · m / (√v · second + epsilon) */
+typedef struct hd_adamw {
+  float gradient, rest1, beta2, rest2, second, epsilon, rate, keep;
+} hd_adamw;
+
+/* One step of gradient descent: g' = gradient · g + decay · p, then m = momentum · m + g' and p −= rate · m, or without m: p −= rate · g'. */
+typedef struct hd_sgd {
+  float gradient, decay, momentum, rate;
+} hd_sgd;
+
 /* Every kernel: X(return type, name, parameters). One line expands to a member of hd_kernels, to the declaration of hd_<name>__<level> in each level and to that
  * level's table entry, so a level that forgets one does not compile.
  *   attn_tile      adds one tile of keys to a block
@@ -240,6 +251,9 @@ typedef struct hd_norm_gradient {
  *   log_softmax           out = (x − maximum) − log_sum
  *   log_softmax_backward  dx (+)= dy − e^y Σ dy
  *   norm_backward  rows of one hd_norm_gradient
+ *   sum_squares    Σ x², in double from sums of short blocks; not finite only where an x is not
+ *   adamw          one hd_adamw on n numbers
+ *   sgd            one hd_sgd on n numbers; m may be NULL
  *   peak           rounds of `peak_flops` multiply-adds with no memory (machine measurement); returns something that depends on them
  *   read           sums n floats (a multiple of 256) as fast as memory gives them */
 #define HD_KERNEL_LIST(X)                                                                                                                  \
@@ -287,6 +301,9 @@ typedef struct hd_norm_gradient {
   X(void, log_softmax, (const float *x, int64_t n, float maximum, float log_sum, float *out))                                              \
   X(void, log_softmax_backward, (const float *y, const float *dy, int64_t n, bool accumulate, float *dx))                                  \
   X(void, norm_backward, (const hd_norm_gradient *g))                                                                                      \
+  X(double, sum_squares, (const float *x, int64_t n))                                                                                      \
+  X(void, adamw, (const hd_adamw *step, int64_t n, const float *g, float *m, float *v, float *p))                                          \
+  X(void, sgd, (const hd_sgd *step, int64_t n, const float *g, float *m, float *p))                                                        \
   X(float, peak, (int64_t rounds))                                                                                                         \
   X(float, read, (const float *data, int64_t n))
 

@@ -27,6 +27,7 @@ INLINE vf v_add(vf a, vf b) { return vaddq_f32(a, b); }
 INLINE vf v_sub(vf a, vf b) { return vsubq_f32(a, b); }
 INLINE vf v_mul(vf a, vf b) { return vmulq_f32(a, b); }
 INLINE vf v_div(vf a, vf b) { return vdivq_f32(a, b); }
+INLINE vf v_sqrt(vf a) { return vsqrtq_f32(a); }
 INLINE vf v_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
 INLINE vf v_max(vf a, vf b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
 INLINE vf v_min(vf a, vf b) { return vbslq_f32(vcltq_f32(a, b), a, b); }

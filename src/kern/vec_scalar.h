@@ -27,6 +27,7 @@ INLINE vf v_add(vf a, vf b) { return a + b; }
 INLINE vf v_sub(vf a, vf b) { return a - b; }
 INLINE vf v_mul(vf a, vf b) { return a * b; }
 INLINE vf v_div(vf a, vf b) { return a / b; }
+INLINE vf v_sqrt(vf a) { return sqrtf(a); }
 INLINE vf v_fma(vf a, vf b, vf c) { return fmaf(a, b, c); }
 INLINE vf v_max(vf a, vf b) { return a > b ? a : b; }
 INLINE vf v_min(vf a, vf b) { return a < b ? a : b; }
