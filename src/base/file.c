@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 /* What goes past the page cache in one call: Linux moves at most 2 GiB at once, and signals then interrupt sooner. */
@@ -84,11 +85,87 @@ bool hd_ends_with(const char *path, const char *end) {
   return length >= tail && strcmp(path + length - tail, end) == 0;
 }
 
+/* ---- writing --------------------------------------------------------------------------------------------------------------- */
+
+static int machine_create(void *user, const char *path) {
+  (void)user;
+  return open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+}
+
+static ptrdiff_t machine_write(void *user, int descriptor, const void *data, size_t bytes) {
+  (void)user;
+  return write(descriptor, data, bytes);
+}
+
+static int machine_sync(void *user, int descriptor) {
+  (void)user;
+  return fsync(descriptor);
+}
+
+static int machine_close(void *user, int descriptor) {
+  (void)user;
+  return close(descriptor);
+}
+
+static int machine_rename(void *user, const char *from, const char *to) {
+  (void)user;
+  return rename(from, to);
+}
+
+static int machine_remove(void *user, const char *path) {
+  (void)user;
+  return remove(path);
+}
+
+static int machine_make_directory(void *user, const char *path) {
+  (void)user;
+  return mkdir(path, 0777);
+}
+
+static int machine_sync_directory(void *user, const char *path) {
+  (void)user;
+  int descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return -1;
+  int result = fsync(descriptor), problem = errno;
+  close(descriptor);
+  errno = problem;
+  // Some network file systems cannot sync a directory and say EINVAL; they have nothing to offer in its place.
+  return result != 0 && problem != EINVAL ? -1 : 0;
+}
+
+static int64_t machine_room(void *user, const char *path) {
+  struct statvfs info;
+  (void)user;
+  return statvfs(path, &info) == 0 ? (int64_t)(info.f_bavail * info.f_frsize) : -1;
+}
+
+const hd_file_system hd_machine = {
+    NULL,           machine_create, machine_write,          machine_sync,           machine_close,
+    machine_rename, machine_remove, machine_make_directory, machine_sync_directory, machine_room,
+};
+
+/* After a failed step, errno says why; `left` bytes of this call are not written. */
+static heed_status write_failed(const hd_writer *writer, int64_t left) {
+  const int problem = errno;
+  const char *place = writer->temporary ? writer->temporary : writer->path;
+  left = HD_MAX(left, writer->planned - writer->written);
+  const int64_t room = problem == ENOSPC ? writer->system->room(writer->system->user, place) : -1;
+  if (room >= 0 && left > room)
+    return hd_fail(writer->context, HEED_E_WRITE, "%s: the disk is full: %lld bytes are missing (%lld more to write, %lld free)",
+                   writer->path, (long long)(left - room), (long long)left, (long long)room);
+  return hd_fail(writer->context, HEED_E_WRITE, "%s: %s after %lld bytes, %lld more to write", writer->path, strerror(problem),
+                 (long long)writer->written, (long long)left);
+}
+
 heed_status hd_writer_begin(heed_context *context, const char *path, hd_writer *out) {
+  return hd_writer_begin_on(context, &hd_machine, path, out);
+}
+
+heed_status hd_writer_begin_on(heed_context *context, const hd_file_system *system, const char *path, hd_writer *out) {
   struct stat info;
   bool exists = stat(path, &info) == 0;
   HD_REQUIRE(!exists || !S_ISDIR(info.st_mode), context, HEED_E_WRITE, "%s: is a directory", path);
-  *out = (hd_writer){.context = context, .path = path, .descriptor = -1};
+  *out = (hd_writer){.context = context, .system = system, .path = path, .descriptor = -1};
   const char *target = path;
   if (!exists || S_ISREG(info.st_mode)) {
     out->temporary_bytes = (int64_t)strlen(path) + 64;
@@ -97,7 +174,7 @@ heed_status hd_writer_begin(heed_context *context, const char *path, hd_writer *
     snprintf(out->temporary, (size_t)out->temporary_bytes, "%s.part-%ld-%llx", path, (long)getpid(), (unsigned long long)(uintptr_t)out);
     target = out->temporary;
   }
-  out->descriptor = open(target, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  out->descriptor = system->create(system->user, target);
   // What replaces a file may be read by whom that file might. Where the system does not let us, the umask decides as for a new file.
   if (out->descriptor >= 0 && out->temporary && exists) (void)fchmod(out->descriptor, info.st_mode & 0777);
   if (out->descriptor >= 0) return HEED_OK;
@@ -109,10 +186,11 @@ heed_status hd_writer_begin(heed_context *context, const char *path, hd_writer *
 
 heed_status hd_writer_write(hd_writer *writer, const void *data, int64_t bytes) {
   for (int64_t done = 0; done < bytes;) {
-    ssize_t put = write(writer->descriptor, (const char *)data + done, (size_t)HD_MIN(bytes - done, CHUNK_BYTES));
+    const size_t piece = (size_t)HD_MIN(bytes - done, CHUNK_BYTES);
+    ptrdiff_t put = writer->system->write(writer->system->user, writer->descriptor, (const char *)data + done, piece);
     if (put < 0 && errno == EINTR) continue;
-    HD_REQUIRE(put > 0, writer->context, HEED_E_WRITE, "%s: %s after %lld bytes, %lld more to write", writer->path,
-               put < 0 ? strerror(errno) : "no progress", (long long)writer->written, (long long)(bytes - done));
+    if (put == 0) errno = EIO; // no progress
+    if (put <= 0) return write_failed(writer, bytes - done);
     done += put;
     writer->written += put;
   }
@@ -120,15 +198,14 @@ heed_status hd_writer_write(hd_writer *writer, const void *data, int64_t bytes) 
 }
 
 heed_status hd_writer_commit(hd_writer *writer) {
+  const hd_file_system *system = writer->system;
   heed_status status = HEED_OK;
   // Only a regular file can be synced; a pipe says EINVAL and has nothing to lose.
-  if (writer->temporary && fsync(writer->descriptor) != 0)
-    status = hd_fail(writer->context, HEED_E_WRITE, "%s: %s", writer->path, strerror(errno));
-  if (close(writer->descriptor) != 0 && status == HEED_OK)
-    status = hd_fail(writer->context, HEED_E_WRITE, "%s: %s", writer->path, strerror(errno));
+  if (writer->temporary && system->sync(system->user, writer->descriptor) != 0) status = write_failed(writer, 0);
+  if (system->close(system->user, writer->descriptor) != 0 && status == HEED_OK) status = write_failed(writer, 0);
   writer->descriptor = -1;
-  if (status == HEED_OK && writer->temporary && rename(writer->temporary, writer->path) != 0)
-    status = hd_fail(writer->context, HEED_E_WRITE, "%s: %s", writer->path, strerror(errno));
+  if (status == HEED_OK && writer->temporary && system->rename(system->user, writer->temporary, writer->path) != 0)
+    status = write_failed(writer, 0);
   if (status == HEED_OK) {
     hd_release(writer->context, writer->temporary, writer->temporary_bytes, 1);
     writer->temporary = NULL;
@@ -138,10 +215,11 @@ heed_status hd_writer_commit(hd_writer *writer) {
 }
 
 void hd_writer_abandon(hd_writer *writer) {
-  if (writer->descriptor >= 0) close(writer->descriptor);
+  const hd_file_system *system = writer->system;
+  if (writer->descriptor >= 0) system->close(system->user, writer->descriptor);
   writer->descriptor = -1;
   if (writer->temporary) {
-    unlink(writer->temporary);
+    system->remove(system->user, writer->temporary);
     hd_release(writer->context, writer->temporary, writer->temporary_bytes, 1);
     writer->temporary = NULL;
   }

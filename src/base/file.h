@@ -24,17 +24,35 @@ bool hd_is_directory(const char *path);
 bool hd_file_exists(const char *path);
 bool hd_ends_with(const char *path, const char *end);
 
+/* What writing asks of the system: a table, so that a test can let any step fail. Each returns −1 with errno set where it fails. */
+typedef struct hd_file_system {
+  void *user;
+  int (*create)(void *user, const char *path); /* an empty file, open for writing */
+  ptrdiff_t (*write)(void *user, int descriptor, const void *data, size_t bytes);
+  int (*sync)(void *user, int descriptor);
+  int (*close)(void *user, int descriptor);
+  int (*rename)(void *user, const char *from, const char *to);
+  int (*remove)(void *user, const char *path); /* a file or an empty directory */
+  int (*make_directory)(void *user, const char *path);
+  int (*sync_directory)(void *user, const char *path); /* what was created, renamed and removed in it stays */
+  int64_t (*room)(void *user, const char *path);       /* bytes that can still be written where path lies */
+} hd_file_system;
+extern const hd_file_system hd_machine;
+
 /* Writing aside: begin, write any number of times, then commit or abandon. After a failing write only abandon is useful. */
 typedef struct hd_writer {
   heed_context *context;
+  const hd_file_system *system;
   const char *path; /* the caller's string */
   char *temporary;  /* beside it */
   int64_t temporary_bytes;
   int descriptor;
   int64_t written;
+  int64_t planned; /* bytes that are to be written in all, this file and what follows it, for the message of a full disk; 0: unknown */
 } hd_writer;
 /* A path that names something that is not a regular file (/dev/stdout, a pipe) is written to directly. */
 heed_status hd_writer_begin(heed_context *context, const char *path, hd_writer *out);
+heed_status hd_writer_begin_on(heed_context *context, const hd_file_system *system, const char *path, hd_writer *out);
 /* HEED_E_WRITE says how many bytes are missing when the disk is full. */
 heed_status hd_writer_write(hd_writer *writer, const void *data, int64_t bytes);
 heed_status hd_writer_commit(hd_writer *writer);

@@ -208,26 +208,28 @@ heed_status hd_json_load(heed_context *context, const char *path, hd_json_rules 
 
 /* ---- writing -------------------------------------------------------------------------------------------------------------- */
 
-heed_status hd_json_dump(heed_context *context, const json_t *value, char **text, int64_t *bytes) {
-  const size_t flags = JSON_INDENT(2), length = json_dumpb(value, NULL, 0, flags);
+heed_status hd_json_dump(heed_context *context, const json_t *value, size_t flags, char **text, int64_t *bytes) {
+  const size_t length = json_dumpb(value, NULL, 0, flags);
+  const bool newline = flags == HD_JSON_INDENTED;
   *text = NULL;
-  *bytes = (int64_t)length + 1;
+  *bytes = (int64_t)length + newline;
   // jansson says 0 where it runs out of memory.
   HD_REQUIRE(length > 0, context, HEED_E_MEMORY, "out of memory: a JSON text");
   HD_TRY(hd_allocate(context, "a JSON text", *bytes, 1, text));
-  if (json_dumpb(value, *text, length, flags) != length) {
-    hd_release(context, *text, *bytes, 1);
-    return hd_fail(context, HEED_E_MEMORY, "out of memory: a JSON text");
+  if (json_dumpb(value, *text, length, flags) == length) {
+    if (newline) (*text)[length] = '\n';
+    return HEED_OK;
   }
-  (*text)[length] = '\n';
-  return HEED_OK;
+  hd_release(context, *text, *bytes, 1);
+  *text = NULL;
+  return hd_fail(context, HEED_E_MEMORY, "out of memory: a JSON text");
 }
 
 heed_status hd_json_save(heed_context *context, const char *path, const json_t *value) {
   hd_writer writer;
   char *text;
   int64_t bytes;
-  HD_TRY(hd_json_dump(context, value, &text, &bytes));
+  HD_TRY(hd_json_dump(context, value, HD_JSON_INDENTED, &text, &bytes));
   heed_status status = hd_writer_begin(context, path, &writer);
   if (status == HEED_OK) {
     status = hd_writer_write(&writer, text, bytes);

@@ -29,10 +29,11 @@ heed_status hd_json_read(heed_context *context, const hd_file *file, const char 
 
 /* ---- writing -------------------------------------------------------------------------------------------------------------- */
 
-/* The value as text (indented, keys in the order they were set, reals so that they read back as they are), *bytes long, with a newline at the end. Release with
- * hd_release(context, text, bytes, 1). HEED_E_MEMORY. */
-heed_status hd_json_dump(heed_context *context, const json_t *value, char **text, int64_t *bytes);
-/* The same as a file, written aside. */
+/* The value as text (keys in the order they were set, reals so that they read back as they are), *bytes long. flags: JSON_COMPACT or HD_JSON_INDENTED, which ends in a
+ * newline. Release with hd_release(context, text, bytes, 1). HEED_E_MEMORY. */
+#define HD_JSON_INDENTED JSON_INDENT(2)
+heed_status hd_json_dump(heed_context *context, const json_t *value, size_t flags, char **text, int64_t *bytes);
+/* The indented text as a file, written aside. */
 heed_status hd_json_save(heed_context *context, const char *path, const json_t *value);
 
 /* ---- getters -------------------------------------------------------------------------------------------------------------- */
