@@ -172,6 +172,11 @@ static bool on_progress(void *user, const char *what, int64_t done, int64_t tota
   return progress(what, done, total);
 }
 
+void interrupt_on_termination(void) {
+  struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
+  sigaction(SIGTERM, &action, NULL);
+}
+
 int context_open(const common_values *common, heed_context **out) {
   heed_level level = common->level ? heed_level_from_name(common->level) : HEED_LEVEL_AUTO;
   if (!heed_level_available(level))

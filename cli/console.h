@@ -48,6 +48,8 @@ void progress_show(bool show);
 /* Long work outside the library; returns false once Ctrl-C was pressed. */
 bool progress(const char *what, int64_t done, int64_t total);
 bool interrupted(void);
+/* SIGTERM from here on counts as Ctrl-C: for commands that have something to save. */
+void interrupt_on_termination(void);
 
 /* ---- the terminal -------------------------------------------------------------------------------------------------------- */
 

@@ -21,9 +21,10 @@ SORT = f"{DATA}/models/gpt-nano-sort"
 LAYERS = f"{DATA}/expected/layers"
 
 OK, FAILED, USAGE, BAD_FILE, UNSUPPORTED, NO_MEMORY, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
-COMMANDS = "show generate logits tokenize inspect attend bench info help completion".split()
+COMMANDS = "show generate logits tokenize inspect attend train eval bench info help completion".split()
 BENCHES = "attention backward decode layer gemm generate".split()
-COMPLETE = [c for c in COMMANDS if c != "bench"] + [f"bench {b}" for b in BENCHES]
+TRAININGS = "gpt llama task".split()
+COMPLETE = [c for c in COMMANDS if c not in ("bench", "train")] + [f"bench {b}" for b in BENCHES] + [f"train {t}" for t in TRAININGS]
 ESCAPE = "\x1b"
 
 

@@ -254,6 +254,54 @@ typedef struct heed_schedule {
 /* A pure function. NaN where the schedule is none: null, an unknown kind, peak or floor negative or not finite, warmup or s negative. */
 HEED_API double heed_schedule_rate(const heed_schedule *schedule, int64_t s);
 
+/* ---- layers ---------------------------------------------------------------------------------------------------------------------
+ * A layer is a struct of tensors and settings, filled by whoever made the parameters. Nothing is kept between calls. */
+
+typedef struct heed_nn_norm {
+  bool rms;                   /* RMSNorm (Zhang & Sennrich 2019); otherwise LayerNorm (Ba et al. 2016) */
+  double epsilon;             /* 0: 1e-5 */
+  heed_tensor *weight, *bias; /* [width]; NULL: none */
+} heed_nn_norm;
+
+/* Multi-head attention (Vaswani et al. 2017, section 3.2.2): see heed_multi_head_forward for the shapes of weights. Projections that read the same input may be one matrix: w_qkv for
+ * self-attention, w_kv where keys and values come from one input; otherwise each has its own. */
+typedef struct heed_nn_attention {
+  int64_t heads, kv_heads;              /* kv_heads 0: heads */
+  heed_tensor *w_qkv, *b_qkv;           /* [(H + 2 Hkv)·d, width] */
+  heed_tensor *w_q, *b_q, *w_kv, *b_kv; /* [H·d, width], [2 Hkv·d, width of keys] */
+  heed_tensor *w_k, *b_k, *w_v, *b_v;   /* [Hkv·d, width of keys], [Hkv·dv, width of values] */
+  heed_tensor *w_o, *b_o;               /* [outputs, H·dv] */
+  const heed_attention *attention;      /* restrictions, dropout of weights, ...; NULL: plain. Borrowed until reset */
+  const heed_rope *rope;                /* turns queries and keys; NULL: not. Borrowed until reset */
+  heed_tensor *bias, *sink;             /* as in heed_tape_attention_options */
+} heed_nn_attention;
+
+/* down(act(up(x))), or gated: down(act(gate) · up) where w_up holds the rows of gate, then those of up (Shazeer 2020). */
+typedef struct heed_nn_feed_forward {
+  bool gated;
+  heed_activation activation;
+  double dropout;           /* of what goes into down */
+  heed_tensor *w_up, *b_up; /* [f, width], gated [2 f, width] */
+  heed_tensor *w_down, *b_down;
+} heed_nn_feed_forward;
+
+/* A transformer layer: self-attention and feed-forward, each with residual and norm: x + f(norm(x)), or norm(x + f(x)) with norm_after, as in 2017. */
+typedef struct heed_nn_block {
+  bool norm_after;
+  double dropout; /* of what each sublayer adds */
+  heed_nn_norm attention_norm, feed_forward_norm;
+  heed_nn_attention attention;
+  heed_nn_feed_forward feed_forward;
+} heed_nn_block;
+
+HEED_API heed_tensor *heed_nn_norm_apply(heed_tape *tape, const heed_nn_norm *norm, heed_tensor *x);
+/* x_query [B,n,width] -> [B,n,outputs]; x_key NULL: self-attention; x_value NULL: the keys' input. `weights`, f32 [B,H,n,m] of the caller's, gets the weights of all heads, before dropout;
+ * NULL: not asked. */
+HEED_API heed_tensor *heed_nn_attention_apply(heed_tape *tape, const heed_nn_attention *layer, heed_tensor *x_query, heed_tensor *x_key,
+                                              heed_tensor *x_value, const heed_view *weights);
+HEED_API heed_tensor *heed_nn_feed_forward_apply(heed_tape *tape, const heed_nn_feed_forward *layer, heed_tensor *x);
+HEED_API heed_tensor *heed_nn_block_apply(heed_tape *tape, const heed_nn_block *block, heed_tensor *x);
+
 #ifdef __cplusplus
 }
 #endif

@@ -41,6 +41,16 @@ static heed_status value_of_gguf(const hd_config *config, const hd_field *field,
   }
 }
 
+static heed_status read_choice(const hd_json_place *top, const hd_field *field, int64_t *out) {
+  heed_text text;
+  char quoted[HD_QUOTE_LENGTH];
+  HD_TRY(hd_json_text(top, field->json, &text));
+  for (*out = 0; field->choices[*out]; (*out)++)
+    if (hd_text_is(text, field->choices[*out])) return HEED_OK;
+  return hd_fail(top->context, HEED_E_UNSUPPORTED, "%s: this setting is not supported (%s, got %s)", top->file, field->json,
+                 hd_quote(text, quoted));
+}
+
 static heed_status value_of_json(const hd_config *config, const hd_field *field, hd_value *out) {
   hd_json_place top = top_of(config);
   out->present = hd_json_has(&top, field->json);
@@ -49,6 +59,7 @@ static heed_status value_of_json(const hd_config *config, const hd_field *field,
   case HD_FIELD_INTEGER:
   case HD_FIELD_ZERO: return hd_json_integer(&top, field->json, (int64_t)field->min, (int64_t)field->max, &out->integer);
   case HD_FIELD_NUMBER: return hd_json_number(&top, field->json, field->min, field->max, &out->number);
+  case HD_FIELD_CHOICE: return read_choice(&top, field, &out->integer);
   default: return hd_json_bool(&top, field->json, &out->boolean);
   }
 }
@@ -70,6 +81,9 @@ static heed_status read_field(const hd_config *config, const hd_field *field, hd
   } else if (field->kind == HD_FIELD_BOOL) {
     if (!value.present) value.boolean = field->fallback != 0;
     memcpy(at, &value.boolean, sizeof value.boolean);
+  } else if (field->kind == HD_FIELD_CHOICE) {
+    int choice = value.present ? (int)value.integer : (int)field->fallback;
+    memcpy(at, &choice, sizeof choice);
   } else if (field->kind == HD_FIELD_ZERO) {
     HD_REQUIRE(value.integer == 0, config->context, HEED_E_UNSUPPORTED, "%s: this setting is not supported (%s, got %lld, allowed 0)",
                config->file, key, (long long)value.integer);
@@ -201,4 +215,36 @@ heed_status hd_config_read(const hd_config *config, hd_transformer_spec *out) {
   HD_TRY(hd_spec_finish(config->context, config->file, &spec));
   *out = spec;
   return HEED_OK;
+}
+
+/* ---- writing one ----------------------------------------------------------------------------------------------------------- */
+
+static json_t *json_of(const hd_field *field, const hd_transformer_spec *spec) {
+  const char *at = (const char *)spec + field->at;
+  int64_t integer;
+  double number;
+  bool boolean;
+  int choice;
+  switch (field->kind) {
+  case HD_FIELD_INTEGER: memcpy(&integer, at, sizeof integer); return json_integer(integer);
+  case HD_FIELD_NUMBER: memcpy(&number, at, sizeof number); return json_real(number);
+  case HD_FIELD_BOOL: memcpy(&boolean, at, sizeof boolean); return json_boolean(boolean);
+  case HD_FIELD_CHOICE: memcpy(&choice, at, sizeof choice); return json_string(field->choices[choice]);
+  case HD_FIELD_REFUSED: return json_boolean(field->fallback != 0);
+  default: return json_integer(0);
+  }
+}
+
+json_t *hd_config_write(const hd_family *family, const hd_transformer_spec *spec) {
+  json_t *out = json_object();
+  int failed = !out || json_object_set_new(out, "model_type", json_string(family->json.architecture));
+  if (family->class_name) failed |= json_object_set_new(out, "architectures", json_pack("[s]", family->class_name));
+  for (int64_t i = 0; i < family->field_count && !failed; i++)
+    if (family->fields[i].json) failed |= json_object_set_new(out, family->fields[i].json, json_of(&family->fields[i], spec));
+  if (family->activation_key) failed |= json_object_set_new(out, family->activation_key, json_string(hd_activation_name(spec->activation)));
+  if (spec->positions != HD_POSITIONS_LEARNED) failed |= json_object_set_new(out, "rope_theta", json_real(spec->rotary_theta));
+  failed |= json_object_set_new(out, "torch_dtype", json_string("float32"));
+  if (!failed) return out;
+  json_decref(out);
+  return NULL;
 }

@@ -5,13 +5,10 @@
 
 #include <stdio.h>
 
-extern const hd_family hd_family_gpt2, hd_family_llama, hd_family_mistral, hd_family_qwen2;
+extern const hd_family hd_family_gpt2, hd_family_llama, hd_family_mistral, hd_family_qwen2, hd_family_heed;
 
 static const hd_family *const families[] = {
-    &hd_family_gpt2,
-    &hd_family_llama,
-    &hd_family_mistral,
-    &hd_family_qwen2,
+    &hd_family_gpt2, &hd_family_llama, &hd_family_mistral, &hd_family_qwen2, &hd_family_heed,
 };
 
 static const hd_spelling *spelling_of(const hd_family *family, bool gguf) { return gguf ? &family->gguf : &family->json; }
@@ -53,12 +50,44 @@ heed_status hd_family_of(heed_context *context, const hd_tensors *tensors, hd_co
   return unknown_family(context, out->file, gguf, name);
 }
 
+/* Whether what the family's configurations cannot say is as the spec has it. */
+static bool says(const hd_family *family, const hd_transformer_spec *spec) {
+  hd_transformer_spec other = family->base;
+  other.positions = family->json.positions;
+  hd_transformer_spec both = *spec;
+  for (int64_t i = 0; i < family->field_count; i++) {
+    const hd_field *f = &family->fields[i];
+    if (!f->json || f->kind == HD_FIELD_REFUSED || f->kind == HD_FIELD_ZERO) continue;
+    size_t bytes = f->kind == HD_FIELD_BOOL ? sizeof(bool) : f->kind == HD_FIELD_CHOICE ? sizeof(int) : 8;
+    memset((char *)&other + f->at, 0, bytes);
+    memset((char *)&both + f->at, 0, bytes);
+  }
+  return other.norm == both.norm && other.norm_place == both.norm_place && other.feed_forward_kind == both.feed_forward_kind &&
+         other.positions == both.positions && (family->activation_key || other.activation == both.activation) &&
+         other.bias_qkv == both.bias_qkv && other.bias_output == both.bias_output && other.bias_feed_forward == both.bias_feed_forward &&
+         other.norm_unbiased == both.norm_unbiased && other.tied == both.tied && other.attention_scale == both.attention_scale &&
+         other.attention_softcap == both.attention_softcap && other.window == both.window && other.logit_softcap == both.logit_softcap &&
+         other.embedding_scale == both.embedding_scale;
+}
+
+const hd_family *hd_family_for(const hd_transformer_spec *spec) {
+  // A missing bias is a bias of zeros: those of GPT-2 are written as such, so that others can read what was trained without.
+  hd_transformer_spec biased = *spec;
+  biased.bias_qkv = biased.bias_output = biased.bias_feed_forward = true;
+  biased.norm_unbiased = false;
+  for (int64_t i = 0; i < HD_COUNT(families); i++) {
+    const hd_family *family = families[i];
+    if (family->json.architecture && says(family, family->base.bias_qkv ? &biased : spec)) return family;
+  }
+  return NULL;
+}
+
 const char *hd_tensor_name(const hd_config *config, hd_slot slot, int64_t layer, const char *suffix, char buffer[HD_TENSOR_NAME_LENGTH]) {
   const char *pattern = config->spelling->tensors[slot], *hash = strchr(pattern, '#');
   if (hash) snprintf(buffer, HD_TENSOR_NAME_LENGTH, "%.*s%lld%s%s", (int)(hash - pattern), pattern, (long long)layer, hash + 1, suffix);
   else snprintf(buffer, HD_TENSOR_NAME_LENGTH, "%s%s", pattern, suffix);
   const char *prefix = config->spelling->optional_prefix;
-  bool stripped = prefix && strncmp(buffer, prefix, strlen(prefix)) == 0 && !hd_tensors_find(config->tensors, buffer) &&
+  bool stripped = prefix && config->tensors && strncmp(buffer, prefix, strlen(prefix)) == 0 && !hd_tensors_find(config->tensors, buffer) &&
                   hd_tensors_find(config->tensors, buffer + strlen(prefix));
   return stripped ? buffer + strlen(prefix) : buffer;
 }

@@ -12,6 +12,7 @@ typedef enum hd_field_kind {
   HD_FIELD_INTEGER,
   HD_FIELD_NUMBER,
   HD_FIELD_BOOL,
+  HD_FIELD_CHOICE,  /* one of `choices`; the member is an enum whose values are their places */
   HD_FIELD_REFUSED, /* a switch that changes the arithmetic in a way heed does not know: HEED_E_UNSUPPORTED unless it is `fallback` */
   HD_FIELD_ZERO     /* a count of parts that heed does not know: HEED_E_UNSUPPORTED unless it is 0 */
 } hd_field_kind;
@@ -23,7 +24,8 @@ typedef struct hd_field {
   size_t at; /* offset in hd_transformer_spec */
   double min, max;
   bool required;
-  double fallback; /* where it is absent and not required */
+  double fallback;            /* where it is absent and not required */
+  const char *const *choices; /* NULL at the end */
 } hd_field;
 
 /* Where a tensor goes. From ATTENTION_NORM on there is one in each layer. */
@@ -61,6 +63,7 @@ typedef struct hd_family {
   const hd_field *fields;
   int64_t field_count;
   const char *activation_key; /* in config.json; NULL: base.activation */
+  const char *class_name;     /* of transformers, for `architectures`; NULL: none */
   hd_spelling gguf, json;
 } hd_family;
 
@@ -78,6 +81,11 @@ heed_status hd_family_of(heed_context *context, const hd_tensors *tensors, hd_co
 /* Reads and checks the whole spec. HEED_E_FORMAT, HEED_E_UNSUPPORTED. */
 heed_status hd_config_read(const hd_config *config, hd_transformer_spec *out);
 
+/* The family whose files can say all of the spec, as model_type in a config.json: the first of the list that fits, "heed" at last. */
+const hd_family *hd_family_for(const hd_transformer_spec *spec);
+/* A config.json of the family: what hd_config_read makes the same spec of. A new reference, or NULL if memory is short. */
+json_t *hd_config_write(const hd_family *family, const hd_transformer_spec *spec);
+
 /* The name of a slot's tensor into a buffer; layer is ignored for slots outside layers. */
 #define HD_TENSOR_NAME_LENGTH 128
 const char *hd_tensor_name(const hd_config *config, hd_slot slot, int64_t layer, const char *suffix, char buffer[HD_TENSOR_NAME_LENGTH]);
@@ -93,16 +101,16 @@ const char *hd_tensor_name(const hd_config *config, hd_slot slot, int64_t layer,
 /* The configuration of Llama, which most later models kept. */
 // clang-format off
 #define HD_LLAMA_FIELDS                                                                                                      \
-  {".block_count", "num_hidden_layers", HD_FIELD_INTEGER, HD_AT(layers), 1, HD_MAX_LAYERS, true, 0},                         \
-  {".embedding_length", "hidden_size", HD_FIELD_INTEGER, HD_AT(width), 1, HD_MAX_WIDTH, true, 0},                            \
-  {".attention.head_count", "num_attention_heads", HD_FIELD_INTEGER, HD_AT(heads), 1, HD_MAX_HEADS, true, 0},                \
-  {".attention.head_count_kv", "num_key_value_heads", HD_FIELD_INTEGER, HD_AT(kv_heads), 1, HD_MAX_HEADS, false, 0},         \
-  {".attention.key_length", "head_dim", HD_FIELD_INTEGER, HD_AT(head_dim), 1, HD_MAX_HEAD_DIM, false, 0},                    \
-  {".feed_forward_length", "intermediate_size", HD_FIELD_INTEGER, HD_AT(feed_forward), 1, HD_MAX_WIDTH, true, 0},            \
-  {".context_length", "max_position_embeddings", HD_FIELD_INTEGER, HD_AT(context), 1, HD_MAX_CONTEXT, true, 0},              \
-  {".attention.layer_norm_rms_epsilon", "rms_norm_eps", HD_FIELD_NUMBER, HD_AT(norm_eps), HD_MIN_EPS, HD_MAX_EPS, true, 0},  \
-  {".vocab_size", "vocab_size", HD_FIELD_INTEGER, HD_AT(vocabulary), 1, HD_MAX_VOCABULARY, false, 0},                        \
-  {NULL, "tie_word_embeddings", HD_FIELD_BOOL, HD_AT(tied), 0, 1, false, 0}
+  {".block_count", "num_hidden_layers", HD_FIELD_INTEGER, HD_AT(layers), 1, HD_MAX_LAYERS, true, 0, NULL},                         \
+  {".embedding_length", "hidden_size", HD_FIELD_INTEGER, HD_AT(width), 1, HD_MAX_WIDTH, true, 0, NULL},                            \
+  {".attention.head_count", "num_attention_heads", HD_FIELD_INTEGER, HD_AT(heads), 1, HD_MAX_HEADS, true, 0, NULL},                \
+  {".attention.head_count_kv", "num_key_value_heads", HD_FIELD_INTEGER, HD_AT(kv_heads), 1, HD_MAX_HEADS, false, 0, NULL},         \
+  {".attention.key_length", "head_dim", HD_FIELD_INTEGER, HD_AT(head_dim), 1, HD_MAX_HEAD_DIM, false, 0, NULL},                    \
+  {".feed_forward_length", "intermediate_size", HD_FIELD_INTEGER, HD_AT(feed_forward), 1, HD_MAX_WIDTH, true, 0, NULL},            \
+  {".context_length", "max_position_embeddings", HD_FIELD_INTEGER, HD_AT(context), 1, HD_MAX_CONTEXT, true, 0, NULL},              \
+  {".attention.layer_norm_rms_epsilon", "rms_norm_eps", HD_FIELD_NUMBER, HD_AT(norm_eps), HD_MIN_EPS, HD_MAX_EPS, true, 0, NULL},  \
+  {".vocab_size", "vocab_size", HD_FIELD_INTEGER, HD_AT(vocabulary), 1, HD_MAX_VOCABULARY, false, 0, NULL},                        \
+  {NULL, "tie_word_embeddings", HD_FIELD_BOOL, HD_AT(tied), 0, 1, false, 0, NULL}
 // clang-format on
 
 /* Its names of tensors. */

@@ -69,4 +69,13 @@ bool hd_activation_from_name(const char *name, size_t length, hd_activation *out
   return false;
 }
 
+const char *hd_activation_name(hd_activation kind) {
+  switch (kind) {
+  case HD_RELU: return "relu";
+  case HD_SILU: return "silu";
+  case HD_GELU_TANH: return "gelu_new";
+  default: return "gelu";
+  }
+}
+
 const char *hd_activation_known(void) { return "silu, swish, gelu, gelu_new, gelu_fast, gelu_pytorch_tanh, relu"; }

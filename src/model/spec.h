@@ -62,7 +62,8 @@ typedef struct hd_transformer_spec {
   double embedding_scale;   /* 0: 1 */
 
   bool bias_qkv, bias_output, bias_feed_forward;
-  bool tied; /* the head is the embedding */
+  bool norm_unbiased; /* norms have no bias */
+  bool tied;          /* the head is the embedding */
 } hd_transformer_spec;
 
 /* The most that a configuration may ask for: far above any model, far below what overflows in a product of three of them with a size. */
@@ -85,6 +86,8 @@ double hd_spec_frequency(const hd_transformer_spec *spec, int64_t i);
 
 /* By the names of configurations ("silu", "gelu_new", ...): false if unknown. */
 bool hd_activation_from_name(const char *name, size_t length, hd_activation *out);
+/* The usual name of one that feed-forward layers have; static. */
+const char *hd_activation_name(hd_activation kind);
 /* "silu, gelu, ..." for messages; static. */
 const char *hd_activation_known(void);
 

@@ -50,7 +50,7 @@ static heed_status load_vector(loader *in, hd_slot slot, int64_t layer, const ch
 static heed_status load_norm(loader *in, hd_slot slot, int64_t layer, hd_norm *out) {
   const hd_transformer_spec *spec = &in->model->spec;
   HD_TRY(load_vector(in, slot, layer, ".weight", spec->width, NULL, &out->weight));
-  if (spec->norm == HD_NORM_LAYER) HD_TRY(load_vector(in, slot, layer, ".bias", spec->width, NULL, &out->bias));
+  if (spec->norm == HD_NORM_LAYER && !spec->norm_unbiased) HD_TRY(load_vector(in, slot, layer, ".bias", spec->width, NULL, &out->bias));
   return HEED_OK;
 }
 

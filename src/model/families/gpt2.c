@@ -3,17 +3,17 @@
 #include "../family.h"
 
 static const hd_field fields[] = {
-    {".block_count", "n_layer", HD_FIELD_INTEGER, HD_AT(layers), 1, HD_MAX_LAYERS, true, 0},
-    {".embedding_length", "n_embd", HD_FIELD_INTEGER, HD_AT(width), 1, HD_MAX_WIDTH, true, 0},
-    {".attention.head_count", "n_head", HD_FIELD_INTEGER, HD_AT(heads), 1, HD_MAX_HEADS, true, 0},
-    {".feed_forward_length", "n_inner", HD_FIELD_INTEGER, HD_AT(feed_forward), 1, HD_MAX_WIDTH, false, 0},
-    {".context_length", "n_positions", HD_FIELD_INTEGER, HD_AT(context), 1, HD_MAX_CONTEXT, true, 0},
-    {".attention.layer_norm_epsilon", "layer_norm_epsilon", HD_FIELD_NUMBER, HD_AT(norm_eps), HD_MIN_EPS, HD_MAX_EPS, true, 0},
-    {".vocab_size", "vocab_size", HD_FIELD_INTEGER, HD_AT(vocabulary), 1, HD_MAX_VOCABULARY, false, 0},
-    {NULL, "tie_word_embeddings", HD_FIELD_BOOL, HD_AT(tied), 0, 1, false, 1},
-    {NULL, "add_cross_attention", HD_FIELD_REFUSED, 0, 0, 1, false, 0},
-    {NULL, "scale_attn_by_inverse_layer_idx", HD_FIELD_REFUSED, 0, 0, 1, false, 0},
-    {NULL, "scale_attn_weights", HD_FIELD_REFUSED, 0, 0, 1, false, 1},
+    {".block_count", "n_layer", HD_FIELD_INTEGER, HD_AT(layers), 1, HD_MAX_LAYERS, true, 0, NULL},
+    {".embedding_length", "n_embd", HD_FIELD_INTEGER, HD_AT(width), 1, HD_MAX_WIDTH, true, 0, NULL},
+    {".attention.head_count", "n_head", HD_FIELD_INTEGER, HD_AT(heads), 1, HD_MAX_HEADS, true, 0, NULL},
+    {".feed_forward_length", "n_inner", HD_FIELD_INTEGER, HD_AT(feed_forward), 1, HD_MAX_WIDTH, false, 0, NULL},
+    {".context_length", "n_positions", HD_FIELD_INTEGER, HD_AT(context), 1, HD_MAX_CONTEXT, true, 0, NULL},
+    {".attention.layer_norm_epsilon", "layer_norm_epsilon", HD_FIELD_NUMBER, HD_AT(norm_eps), HD_MIN_EPS, HD_MAX_EPS, true, 0, NULL},
+    {".vocab_size", "vocab_size", HD_FIELD_INTEGER, HD_AT(vocabulary), 1, HD_MAX_VOCABULARY, false, 0, NULL},
+    {NULL, "tie_word_embeddings", HD_FIELD_BOOL, HD_AT(tied), 0, 1, false, 1, NULL},
+    {NULL, "add_cross_attention", HD_FIELD_REFUSED, 0, 0, 1, false, 0, NULL},
+    {NULL, "scale_attn_by_inverse_layer_idx", HD_FIELD_REFUSED, 0, 0, 1, false, 0, NULL},
+    {NULL, "scale_attn_weights", HD_FIELD_REFUSED, 0, 0, 1, false, 1, NULL},
 };
 
 const hd_family hd_family_gpt2 = {
@@ -27,6 +27,7 @@ const hd_family hd_family_gpt2 = {
     .fields = fields,
     .field_count = HD_COUNT(fields),
     .activation_key = "activation_function",
+    .class_name = "GPT2LMHeadModel",
     .gguf = {.architecture = "gpt2",
              .positions = HD_POSITIONS_LEARNED,
              .tensors = {[HD_SLOT_EMBEDDING] = "token_embd",

@@ -3,7 +3,7 @@
 
 static const hd_field fields[] = {
     HD_LLAMA_FIELDS,
-    {NULL, "sliding_window", HD_FIELD_INTEGER, HD_AT(window), 1, HD_MAX_CONTEXT, false, 0},
+    {NULL, "sliding_window", HD_FIELD_INTEGER, HD_AT(window), 1, HD_MAX_CONTEXT, false, 0, NULL},
 };
 
 const hd_family hd_family_mistral = {

@@ -3,7 +3,7 @@
 
 static const hd_field fields[] = {
     HD_LLAMA_FIELDS,
-    {NULL, "use_sliding_window", HD_FIELD_REFUSED, 0, 0, 1, false, 0},
+    {NULL, "use_sliding_window", HD_FIELD_REFUSED, 0, 0, 1, false, 0, NULL},
 };
 
 const hd_family hd_family_qwen2 = {

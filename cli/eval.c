@@ -1,0 +1,187 @@
+/* eval.c: `heed eval`: how well a model predicts a text, or solves the task it was trained on. */
+#include "json.h"
+#include "model.h"
+#include "train.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct values {
+  common_values common;
+  const char *model, *data;
+  int64_t context, count;
+} values;
+
+/* Sums over everything that was predicted. */
+typedef struct sums {
+  double loss; /* nats, of all tokens together */
+  int64_t tokens, characters, sequences, exact;
+} sums;
+
+/* Adds −log softmax(logits)[target]; whether the target is the likeliest. */
+static bool add_token(sums *s, const float *logits, int64_t vocabulary, int32_t target) {
+  float top = logits[0];
+  int64_t best = 0;
+  double sum = 0;
+  for (int64_t i = 1; i < vocabulary; i++)
+    if (logits[i] > top) {
+      top = logits[i];
+      best = i;
+    }
+  for (int64_t i = 0; i < vocabulary; i++) sum += exp((double)(logits[i] - top));
+  s->loss += log(sum) + (double)(top - logits[target]);
+  s->tokens++;
+  return best == target;
+}
+
+/* One sequence from an empty session: what it says of targets [count], −1 passed over. `right`: all of them are the likeliest. */
+static int run_sequence(const loaded *m, heed_session *session, const int32_t *ids, const int32_t *targets, int64_t count, float *logits,
+                        sums *s, bool *right) {
+  int code = check(m->context, heed_session_truncate(session, 0));
+  if (code == EXIT_OK) code = check(m->context, heed_session_run(session, ids, count, logits, count, NULL));
+  *right = true;
+  for (int64_t i = 0; i < count && code == EXIT_OK; i++)
+    if (targets[i] >= 0) *right &= add_token(s, logits + i * m->info.vocabulary, m->info.vocabulary, targets[i]);
+  return code;
+}
+
+/* ---- texts ------------------------------------------------------------------------------------------------------------------- */
+
+static int64_t characters_of(heed_text text) {
+  int64_t n = 0;
+  for (size_t i = 0; i < text.length; i++) n += ((unsigned char)text.data[i] & 0xC0) != 0x80;
+  return n;
+}
+
+static int eval_ids(const loaded *m, heed_session *session, const int32_t *ids, int64_t count, int64_t length, float *logits, sums *s) {
+  int64_t windows = heed_text_windows(count, length);
+  int code = EXIT_OK;
+  bool right;
+  for (int64_t w = 0; w < windows && code == EXIT_OK; w++) {
+    code = run_sequence(m, session, ids + w * length, ids + w * length + 1, length, logits, s, &right);
+    if (!progress("evaluate", w + 1, windows)) code = EXIT_INTERRUPTED;
+  }
+  // The characters that the targets stand for: bits a character are comparable between tokenizers.
+  for (int64_t i = 1; i <= windows * length; i++) s->characters += characters_of(heed_token_text(m->tokenizer, ids[i]));
+  return code;
+}
+
+static int eval_text(const loaded *m, const char *path, double from, int64_t length, heed_session *session, float *logits, sums *s) {
+  char *data = NULL;
+  size_t bytes = 0;
+  int32_t *ids = NULL;
+  int64_t count = 0;
+  int code;
+  if (!m->tokenizer) return usage_error("%s: has no tokenizer, so it cannot read a text", m->info.name);
+  TRY(read_whole_file(path, &data, &bytes));
+  TRY(check(m->context, heed_encode(m->context, m->tokenizer, (heed_text){data, bytes}, NULL, &ids, &count)));
+  int64_t begin = (int64_t)((double)count * from);
+  if (heed_text_windows(count - begin, length) < 1)
+    TRY(error_of(EXIT_BAD_FILE, "%s: too short (got %lld tokens, allowed more than the context of %lld)", path, (long long)(count - begin),
+                 (long long)length));
+  TRY(eval_ids(m, session, ids + begin, count - begin, length, logits, s));
+done:
+  if (ids) heed_ids_free(m->context, ids, count);
+  free(data);
+  return code;
+}
+
+/* ---- tasks ------------------------------------------------------------------------------------------------------------------- */
+
+enum { FRESH = 1000003 }; // batches beyond those that training looks at
+
+static int eval_task(const loaded *m, heed_task *task, uint64_t seed, int64_t sequences, heed_session *session, float *logits, sums *s) {
+  int64_t length = heed_task_length(task);
+  int32_t *ids = allocate("sequences", length, sizeof *ids), *targets = allocate("sequences", length, sizeof *targets);
+  int code = EXIT_OK;
+  for (int64_t i = 0; i < sequences && code == EXIT_OK; i++) {
+    bool right;
+    heed_task_batch(task, seed, FRESH + i, 1, length, ids, targets);
+    code = run_sequence(m, session, ids, targets, length, logits, s, &right);
+    s->sequences++;
+    s->exact += right;
+    if (!progress("evaluate", i + 1, sequences)) code = EXIT_INTERRUPTED;
+  }
+  free(ids);
+  free(targets);
+  return code;
+}
+
+/* ---- the command ------------------------------------------------------------------------------------------------------------- */
+
+static void print(const loaded *m, const values *v, const sums *s, bool is_task) {
+  double loss = s->tokens ? s->loss / (double)s->tokens : NAN;
+  double bits = s->characters ? s->loss / log(2) / (double)s->characters : NAN;
+  if (v->common.json) {
+    json j = {0};
+    json_open(&j, NULL, '{');
+    json_text(&j, "model", m->info.name);
+    json_number(&j, "loss", loss);
+    json_number(&j, "perplexity", exp(loss));
+    if (!is_task) json_number(&j, "bits_per_char", bits);
+    if (is_task) json_number(&j, "exact_match", (double)s->exact / (double)s->sequences);
+    if (is_task) json_whole(&j, "sequences", s->sequences);
+    json_whole(&j, "tokens", s->tokens);
+    json_close(&j);
+    return;
+  }
+  out("loss           %.4f\nperplexity     %.4f\n", loss, exp(loss));
+  if (is_task)
+    out("exact match    %.2f %% (%lld of %lld held-out sequences)\n", 100.0 * (double)s->exact / (double)s->sequences, (long long)s->exact,
+        (long long)s->sequences);
+  else out("bits per char  %.4f\ntokens         %lld\n", bits, (long long)s->tokens);
+}
+
+static int run(const void *pointer) {
+  const values *v = pointer;
+  loaded m = {0};
+  trained trained;
+  heed_session *session = NULL;
+  float *logits = NULL;
+  sums s = {0};
+  int code;
+  TRY(model_open(&v->common, v->model, &m));
+  TRY(trained_read(m.context, v->model, &trained));
+  bool is_task = !v->data && trained.is_task;
+  if (!v->data && !trained.is_task && !trained.data[0])
+    TRY(usage_error("--data: %s does not say what it was trained on, so a text is needed", v->model));
+  int64_t length = is_task ? heed_task_length(&trained.task) : v->context ? v->context : m.info.context;
+  if (length > m.info.context)
+    TRY(usage_error("--context: got %lld, the model has %lld positions", (long long)length, (long long)m.info.context));
+  logits = allocate("logits", length * m.info.vocabulary, sizeof *logits);
+  const heed_session_options options = {.size = sizeof options, .capacity = length};
+  TRY(check(m.context, heed_session_new(m.context, m.model, &options, &session)));
+  if (is_task) TRY(eval_task(&m, &trained.task, (uint64_t)v->common.seed, v->count, session, logits, &s));
+  else TRY(eval_text(&m, v->data ? v->data : trained.data, v->data ? 0 : TRAINING_SHARE, length, session, logits, &s));
+  print(&m, v, &s, is_task);
+done:
+  free(logits);
+  heed_session_free(session);
+  model_close(&m);
+  return code;
+}
+
+static const option options[] = {
+    OPTION("MODEL", 0, TEXT, "MODEL", model, "a trained directory, or any model heed reads", .required = true),
+    OPTION("data", 0, TEXT, "FILE", data, "a text, all of it (default: the held-out part of what the model was trained on)"),
+    OPTION("context", 0, WHOLE, "N", context, "tokens of a window (default: the model's positions)", .low = 1, .high = 1e9),
+    OPTION("count", 'n', WHOLE, "N", count, "sequences of a task (default 2000)", .low = 1, .high = 1e9),
+    {0},
+};
+
+const command command_eval = {
+    .name = "eval",
+    .summary = "measure loss, perplexity, bits a character, or exact answers",
+    .about = "Cuts a text into windows of the model's context, without overlap, and prints the mean loss of a token in nats, the "
+             "perplexity and the bits a "
+             "character. A model trained on a task is asked sequences that training never showed: the exact match is the share that it "
+             "gets right to the letter.",
+    .examples = "  heed eval nano\n  heed eval SmolLM2.gguf --data text.txt --context 512 --json\n",
+    .options = options,
+    .takes = TAKES_MACHINE | TAKES_JSON | TAKES_SEED,
+    .values_size = sizeof(values),
+    .defaults = &(const values){.count = 2000},
+    .run = run,
+};

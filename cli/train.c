@@ -1,0 +1,442 @@
+/* train.c: `heed train gpt|llama|task`: from options, presets and data to a run. The loop is train_run.c's. */
+#define _GNU_SOURCE
+#include "train.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- presets ---------------------------------------------------------------------------------------------------------------- */
+
+/* What a preset says; 0 and NAN: nothing. */
+typedef struct preset {
+  const char *name;
+  int64_t layers, heads, width, context, batch, steps, warmup;
+  double rate, least_rate, decay, beta2;
+  bool no_bias, gelu_erf;
+} preset;
+
+static const preset presets[] = {
+    // nanoGPT's settings for a processor
+    {"nano-char-cpu", 4, 4, 128, 64, 12, 2000, 100, 1e-3, 1e-4, 0.1, 0.99, true, true},
+    {"nano-char", 6, 6, 384, 256, 64, 5000, 100, 1e-3, 1e-4, 0.1, 0.99, true, true},
+    {"512/8", 6, 8, 512, 512, 8, 0, 0, NAN, NAN, NAN, NAN, false, false},
+    {"768/12", 12, 12, 768, 1024, 4, 0, 0, NAN, NAN, NAN, NAN, false, false},
+    {"1024/16", 24, 16, 1024, 1024, 2, 0, 0, NAN, NAN, NAN, NAN, false, false},
+};
+#define PRESET_CHOICES "nano-char-cpu|nano-char|512/8|768/12|1024/16"
+
+static void fill(int64_t *field, int64_t value) {
+  if (*field < 0) *field = value;
+}
+
+static void fill_number(double *field, double value) {
+  if (isnan(*field)) *field = value;
+}
+
+static void apply_preset(train_values *v) {
+  for (size_t i = 0; v->preset && i < sizeof presets / sizeof *presets; i++) {
+    const preset *p = &presets[i];
+    if (strcmp(p->name, v->preset) != 0) continue;
+    fill(&v->layers, p->layers);
+    fill(&v->heads, p->heads);
+    fill(&v->width, p->width);
+    fill(&v->context, p->context);
+    fill(&v->batch, p->batch);
+    if (p->steps) fill(&v->steps, p->steps);
+    if (p->warmup) fill(&v->warmup, p->warmup);
+    fill_number(&v->rate, p->rate);
+    fill_number(&v->least_rate, p->least_rate);
+    fill_number(&v->decay, p->decay);
+    fill_number(&v->beta2, p->beta2);
+    v->no_bias |= p->no_bias;
+    v->gelu_erf |= p->gelu_erf;
+  }
+}
+
+/* What nobody has said. */
+static void apply_defaults(train_values *v, bool task) {
+  fill(&v->layers, task ? 2 : 4);
+  fill(&v->heads, 4);
+  fill(&v->width, 128);
+  fill(&v->kv_heads, 0);
+  fill(&v->feed_forward, 0);
+  fill(&v->context, 64);
+  fill(&v->batch, task ? 64 : 12);
+  fill(&v->accumulate, 1);
+  fill(&v->steps, 2000);
+  fill(&v->warmup, 100);
+  fill(&v->save_every, v->steps);
+  fill(&v->eval_every, v->steps / 10 > 0 ? v->steps / 10 : 1);
+  fill_number(&v->rate, 1e-3);
+  fill_number(&v->least_rate, v->rate / 10);
+  fill_number(&v->decay, 0.1);
+  fill_number(&v->clip, 1);
+  fill_number(&v->dropout, 0);
+  fill_number(&v->beta1, 0.9);
+  fill_number(&v->beta2, 0.99);
+}
+
+/* Attention's kernels and its statistics are at their best there (Vaswani et al. 2017 and all later models lie within). */
+static void warn_of_heads(const train_values *v) {
+  int64_t width = v->heads > 0 ? v->width / v->heads : 0;
+  if (v->width % v->heads == 0 && (width < 32 || width > 128))
+    note("heads of width %lld: models in use have 32 to 128 (--heads %lld gives 64)", (long long)width,
+         (long long)(v->width / 64 > 0 ? v->width / 64 : 1));
+}
+
+/* ---- data ------------------------------------------------------------------------------------------------------------------- */
+
+int read_whole_file(const char *path, char **out, size_t *length) {
+  FILE *file = fopen(path, "rb");
+  if (!file) return error_of(EXIT_BAD_FILE, "%s: cannot be opened (%s)", path, strerror(errno));
+  size_t used = 0, room = 1 << 16;
+  char *data = allocate("the data", (int64_t)room, 1);
+  for (size_t got; (got = fread(data + used, 1, room - used - 1, file)) > 0;) {
+    used += got;
+    if (used < room - 1) continue;
+    char *more = realloc(data, room *= 2);
+    if (!more) exit(error_of(EXIT_NO_MEMORY, "%s: out of memory (%zu bytes)", path, room));
+    data = more;
+  }
+  bool failed = ferror(file);
+  fclose(file);
+  data[used] = 0; // there is always room for it
+  *out = data;
+  *length = used;
+  return failed ? error_of(EXIT_BAD_FILE, "%s: cannot be read (%s)", path, strerror(errno)) : EXIT_OK;
+}
+
+/* "char", "byte" and "bpe:N" are made from the text; anything else is a tokenizer that is there. */
+static int open_tokenizer(training *t, heed_text text) {
+  const char *kind = t->v->tokens;
+  bool made = !strcmp(kind, "char") || !strcmp(kind, "byte") || !strncmp(kind, "bpe:", 4);
+  return check(t->context,
+               made ? heed_tokenizer_train(t->context, kind, text, &t->tokenizer) : heed_tokenizer_load(t->context, kind, &t->tokenizer));
+}
+
+/* The first nine tenths are for training, the rest for validation. */
+static int open_text(training *t, heed_learner_options *model) {
+  const train_values *v = t->v;
+  size_t length = 0;
+  int code;
+  TRY(read_whole_file(v->data, &t->text, &length));
+  if (length == 0) return error_of(EXIT_BAD_FILE, "%s: the file is empty", v->data);
+  const heed_text text = {t->text, length};
+  TRY(open_tokenizer(t, text));
+  TRY(check(t->context, heed_encode(t->context, t->tokenizer, text, NULL, &t->ids, &t->id_count)));
+  heed_tokenizer_info info = {.size = sizeof info};
+  TRY(check(t->context, heed_tokenizer_describe(t->tokenizer, &info)));
+  model->vocabulary = info.vocabulary;
+  int64_t split = (int64_t)((double)t->id_count * TRAINING_SHARE);
+  if (t->id_count - split <= v->context || split <= v->context)
+    return error_of(EXIT_BAD_FILE,
+                    "%s: too short for the context (got %lld tokens, a tenth of them for validation, allowed more than %lld)", v->data,
+                    (long long)t->id_count, (long long)(10 * (v->context + 1)));
+  t->train_part = (heed_text_data){t->ids, split};
+  t->valid_part = (heed_text_data){t->ids + split, t->id_count - split};
+  t->options.source = heed_text_batch;
+  t->options.source_user = &t->train_part;
+  t->options.eval_source = heed_text_window_batch;
+  t->options.eval_user = &t->valid_part;
+  t->options.length = v->context;
+  t->options.eval_batches = (heed_text_windows(t->valid_part.count, v->context) + v->batch - 1) / v->batch;
+done:
+  return code;
+}
+
+enum { TASK_EVAL_SEQUENCES = 2000 };
+
+static int open_task(training *t, heed_learner_options *model) {
+  const train_values *v = t->v;
+  const bool sum = !strcmp(v->task, "addition");
+  int code;
+  t->is_task = true;
+  t->task = (heed_task){.size = sizeof t->task,
+                        .kind = (heed_task_kind)heed_task_from_name(v->task),
+                        .most = sum ? v->digits : v->letters,
+                        .symbols = v->symbols,
+                        .reverse_digits = v->reverse_digits};
+  TRY(check(t->context, heed_task_finish(t->context, &t->task)));
+  t->held_out = t->task;
+  t->held_out.held_out = true;
+  const char *alphabet = heed_task_alphabet(&t->task);
+  TRY(check(t->context, heed_tokenizer_train(t->context, "char", (heed_text){alphabet, strlen(alphabet)}, &t->tokenizer)));
+  model->vocabulary = (int64_t)strlen(alphabet);
+  model->context = t->options.length = heed_task_length(&t->task);
+  t->options.source = t->options.eval_source = heed_task_batch;
+  t->options.source_user = &t->task;
+  t->options.eval_user = &t->held_out;
+  t->options.eval_batches = (TASK_EVAL_SEQUENCES + v->batch - 1) / v->batch;
+done:
+  return code;
+}
+
+/* ---- the run ---------------------------------------------------------------------------------------------------------------- */
+
+static void describe_settings(training *t, const heed_learner_options *m) {
+  const train_values *v = t->v;
+  snprintf(t->settings, sizeof t->settings,
+           "kind %d\nlayers %lld\nheads %lld\nkv-heads %lld\nwidth %lld\nfeed-forward %lld\ncontext %lld\nvocabulary %lld\nrotary "
+           "%d\nno-bias %d\nuntied %d\n"
+           "gelu-erf %d\ndropout %.17g\nseed %lld\nbatch %lld\naccumulate %lld\nsteps %lld\nlr %.17g\nmin-lr %.17g\nwarmup %lld\nschedule "
+           "%s\ndecay %.17g\nclip "
+           "%.17g\nbeta1 %.17g\nbeta2 %.17g\ntask %s\nmost %lld\nsymbols %lld\nreverse-digits %d\ntokens %s\nids %lld\n",
+           (int)m->kind, (long long)m->layers, (long long)m->heads, (long long)m->kv_heads, (long long)m->width, (long long)m->feed_forward,
+           (long long)m->context, (long long)m->vocabulary, m->rotary, m->no_bias, m->untied, m->gelu_erf, m->dropout,
+           (long long)v->common.seed, (long long)v->batch, (long long)v->accumulate, (long long)v->steps, v->rate, v->least_rate,
+           (long long)v->warmup, v->schedule, v->decay, v->clip, v->beta1, v->beta2, t->is_task ? v->task : "none", (long long)t->task.most,
+           (long long)t->task.symbols, t->task.reverse_digits, t->is_task ? "char" : v->tokens, (long long)t->id_count);
+}
+
+static heed_schedule_kind schedule_of(const char *name) {
+  return !strcmp(name, "cosine")         ? HEED_SCHEDULE_COSINE
+         : !strcmp(name, "inverse-sqrt") ? HEED_SCHEDULE_INVERSE_ROOT
+                                         : HEED_SCHEDULE_CONSTANT;
+}
+
+static int open_learner(training *t, heed_learner_options *m) {
+  const train_values *v = t->v;
+  heed_train_options *o = &t->options;
+  int code;
+  o->steps = v->steps;
+  o->batch = v->batch;
+  o->accumulate = v->accumulate;
+  o->seed = (uint64_t)v->common.seed;
+  o->optimiser =
+      (heed_optimiser_options){.size = sizeof o->optimiser, .has_betas = true, .beta1 = v->beta1, .beta2 = v->beta2, .decay = v->decay};
+  o->schedule = (heed_schedule){.size = sizeof o->schedule,
+                                .kind = schedule_of(v->schedule),
+                                .peak = v->rate,
+                                .floor = v->least_rate,
+                                .warmup = v->warmup,
+                                .steps = v->steps};
+  o->clip = v->clip;
+  o->eval_every = v->eval_every;
+  o->patience = v->patience;
+  o->skip_nonfinite = !strcmp(v->on_nan, "skip");
+  TRY(check(t->context, heed_learner_new(t->context, m, &t->learner)));
+  TRY(check(t->context, heed_optimiser_new(t->context, heed_learner_parameters(t->learner), &o->optimiser, &t->optimiser)));
+  describe_settings(t, m);
+done:
+  return code;
+}
+
+/* ---- what a directory says of its training ------------------------------------------------------------------------------------ */
+
+static const char trained_name[] = "training.txt";
+
+int trained_write(const training *t) {
+  char path[4096];
+  output_file file;
+  snprintf(path, sizeof path, "%s/%s", t->v->out, trained_name);
+  int code = output_open(path, &file);
+  if (code != EXIT_OK) return code;
+  char *full = t->is_task ? NULL : realpath(t->v->data, NULL);
+  fputs(t->settings, file.stream);
+  if (full) fprintf(file.stream, "data %s\n", full);
+  free(full);
+  return output_close(&file, EXIT_OK);
+}
+
+/* The value of a name in lines of "name value", or "". */
+static const char *setting(const char *lines, const char *name, char value[4096]) {
+  size_t length = strlen(name);
+  value[0] = 0;
+  for (const char *at = lines; *at; at += strcspn(at, "\n"), at += *at == '\n')
+    if (!strncmp(at, name, length) && at[length] == ' ')
+      snprintf(value, 4096, "%.*s", (int)strcspn(at + length + 1, "\n"), at + length + 1);
+  return value;
+}
+
+int trained_read(heed_context *context, const char *directory, trained *out) {
+  char path[4096], value[4096], *lines = NULL;
+  size_t length;
+  *out = (trained){0};
+  snprintf(path, sizeof path, "%s/%s", directory, trained_name);
+  if (access(path, R_OK) != 0) return EXIT_OK;
+  int code = read_whole_file(path, &lines, &length);
+  if (code != EXIT_OK) return code;
+  snprintf(out->data, sizeof out->data, "%s", setting(lines, "data", value));
+  int kind = heed_task_from_name(setting(lines, "task", value));
+  out->is_task = kind >= 0;
+  if (out->is_task) {
+    out->task = (heed_task){.size = sizeof out->task, .kind = (heed_task_kind)kind, .held_out = true};
+    out->task.most = atoll(setting(lines, "most", value));
+    out->task.symbols = atoll(setting(lines, "symbols", value));
+    out->task.reverse_digits = atoll(setting(lines, "reverse-digits", value)) != 0;
+    code = check(context, heed_task_finish(context, &out->task));
+  }
+  free(lines);
+  return code;
+}
+
+static void close_training(training *t) {
+  heed_optimiser_free(t->optimiser);
+  heed_learner_free(t->learner);
+  heed_tokenizer_free(t->tokenizer);
+  if (t->ids) heed_ids_free(t->context, t->ids, t->id_count);
+  free(t->text);
+  heed_context_free(t->context);
+}
+
+static int train(const train_values *given, heed_learner_kind kind) {
+  train_values v = *given;
+  training t = {.v = &v, .options.size = sizeof t.options, .state.size = sizeof t.state};
+  int code;
+  if (!v.task && !v.data) return usage_error("--data: a text to train on is missing");
+  apply_preset(&v);
+  apply_defaults(&v, v.task != NULL);
+  warn_of_heads(&v);
+  heed_learner_options model = {.size = sizeof model,
+                                .kind = kind,
+                                .layers = v.layers,
+                                .heads = v.heads,
+                                .kv_heads = v.kv_heads,
+                                .width = v.width,
+                                .feed_forward = v.feed_forward,
+                                .context = v.context,
+                                .rotary = v.rotary,
+                                .no_bias = v.no_bias,
+                                .untied = v.untied,
+                                .gelu_erf = v.gelu_erf,
+                                .dropout = v.dropout,
+                                .seed = (uint64_t)v.common.seed};
+  if (v.width % v.heads != 0)
+    return usage_error("--heads: must divide --width (got %lld and %lld)", (long long)v.heads, (long long)v.width);
+  TRY(context_open(&v.common, &t.context));
+  TRY(v.task ? open_task(&t, &model) : open_text(&t, &model));
+  TRY(open_learner(&t, &model));
+  TRY(training_run(&t));
+done:
+  close_training(&t);
+  return code;
+}
+
+/* ---- commands --------------------------------------------------------------------------------------------------------------- */
+
+typedef train_values values;
+
+static int run_gpt(const void *v) { return train(v, HEED_LEARNER_GPT); }
+static int run_llama(const void *v) { return train(v, HEED_LEARNER_LLAMA); }
+static int run_task(const void *v) {
+  const train_values *given = v;
+  return train(v, given->rotary ? HEED_LEARNER_LLAMA : HEED_LEARNER_GPT);
+}
+
+#define SIZE_OPTIONS                                                                                                                       \
+  OPTION("layers", 0, WHOLE, "N", layers, "layers (default 4; tasks 2)", .low = 1, .high = 10000),                                         \
+      OPTION("heads", 0, WHOLE, "N", heads, "query heads (default 4)", .low = 1, .high = 4096),                                            \
+      OPTION("kv-heads", 0, WHOLE, "N", kv_heads, "key/value heads (default: as many as query heads)", .low = 1, .high = 4096),            \
+      OPTION("width", 0, WHOLE, "N", width, "width of the model (default 128)", .low = 1, .high = 262144),                                 \
+      OPTION("feed-forward", 0, WHOLE, "N", feed_forward, "width inside the feed-forward layers (default: 4 widths, gated 8/3)", .low = 1, \
+             .high = 262144)
+
+#define RUN_OPTIONS                                                                                                                        \
+  OPTION("batch", 0, WHOLE, "N", batch, "sequences in a batch (default 12; tasks 64)", .low = 1, .high = 1e6),                             \
+      OPTION("accumulate", 0, WHOLE, "N", accumulate, "batches whose gradients make a step (default 1)", .low = 1, .high = 1e6),           \
+      OPTION("steps", 0, WHOLE, "N", steps, "steps in all (default 2000)", .low = 1, .high = 1e12),                                        \
+      OPTION("lr", 0, NUMBER, "X", rate, "learning rate at its highest (default 0.001)", .low = 0, .high = 1e3),                           \
+      OPTION("min-lr", 0, NUMBER, "X", least_rate, "where the schedule ends (default lr / 10)", .low = 0, .high = 1e3),                    \
+      OPTION("warmup", 0, WHOLE, "N", warmup, "steps over which the rate rises (default 100)", .low = 0, .high = 1e12),                    \
+      OPTION("schedule", 0, CHOICE, NULL, schedule, "how the rate falls", .choices = "cosine|inverse-sqrt|constant"),                      \
+      OPTION("decay", 0, NUMBER, "X", decay, "weight decay of matrices (default 0.1)", .low = 0, .high = 1e3),                             \
+      OPTION("clip", 0, NUMBER, "X", clip, "largest norm of a gradient, 0: any (default 1)", .low = 0, .high = 1e9),                       \
+      OPTION("beta1", 0, NUMBER, "X", beta1, "of AdamW (default 0.9)", .low = 0, .high = 0.999999),                                        \
+      OPTION("beta2", 0, NUMBER, "X", beta2, "of AdamW (default 0.99)", .low = 0, .high = 0.999999),                                       \
+      OPTION("dropout", 0, NUMBER, "P", dropout, "of embeddings, weights and sublayers (default 0)", .low = 0, .high = 0.99),              \
+      OPTION("out", 0, TEXT, "DIR", out, "where model and checkpoints go", .required = true),                                              \
+      OPTION("resume", 0, FLAG, NULL, resume, "go on from the newest checkpoint in DIR"),                                                  \
+      OPTION("save-every", 0, WHOLE, "N", save_every, "steps between checkpoints (default: at the end)", .low = 1, .high = 1e12),          \
+      OPTION("eval-every", 0, WHOLE, "N", eval_every, "steps between validations (default: ten in all)", .low = 1, .high = 1e12),          \
+      OPTION("patience", 0, WHOLE, "N", patience, "stop after so many validations without a better one (default 0: never)", .low = 0,      \
+             .high = 1e6),                                                                                                                 \
+      OPTION("on-nan", 0, CHOICE, NULL, on_nan, "what to do where a gradient is not finite", .choices = "stop|skip"),                      \
+      OPTION("log", 0, TEXT, "FILE", log, "a JSON object a step"), OPTION("csv", 0, TEXT, "FILE", csv, "a line a step"), {                 \
+    0                                                                                                                                      \
+  }
+
+#define TEXT_OPTIONS                                                                                                                       \
+  OPTION("data", 0, TEXT, "FILE", data, "the text; its last tenth is for validation"),                                                     \
+      OPTION("tokens", 0, TEXT, "KIND", tokens, "char, byte, bpe:N (made from the text), or a tokenizer's file (default char)"),           \
+      OPTION("context", 0, WHOLE, "N", context, "positions (default 64)", .low = 1, .high = 1e9),                                          \
+      OPTION("preset", 0, CHOICE, NULL, preset, "sizes and rates that go together", .choices = PRESET_CHOICES)
+
+#define UNSAID                                                                                                                             \
+  .tokens = "char", .on_nan = "stop", .schedule = "cosine", .layers = -1, .heads = -1, .kv_heads = -1, .width = -1, .feed_forward = -1,    \
+  .context = -1, .batch = -1, .accumulate = -1, .steps = -1, .warmup = -1, .save_every = -1, .eval_every = -1, .rate = NAN,                \
+  .least_rate = NAN, .decay = NAN, .clip = NAN, .dropout = NAN, .beta1 = NAN, .beta2 = NAN
+
+static const option gpt_options[] = {
+    TEXT_OPTIONS,
+    SIZE_OPTIONS,
+    OPTION("rotary", 0, FLAG, NULL, rotary, "rotary instead of learned positions"),
+    OPTION("no-bias", 0, FLAG, NULL, no_bias, "no biases in products and norms"),
+    OPTION("untied", 0, FLAG, NULL, untied, "a head of its own instead of the embedding"),
+    RUN_OPTIONS,
+};
+
+static const option llama_options[] = {
+    TEXT_OPTIONS,
+    SIZE_OPTIONS,
+    OPTION("untied", 0, FLAG, NULL, untied, "a head of its own instead of the embedding"),
+    RUN_OPTIONS,
+};
+
+static const option task_options[] = {
+    OPTION("TASK", 0, CHOICE, NULL, task, "what to learn", .choices = "copy|reverse|sort|addition", .required = true),
+    OPTION("letters", 0, WHOLE, "N", letters, "letters of a word, from one to this (default 20)", .low = 1, .high = 500),
+    OPTION("symbols", 0, WHOLE, "N", symbols, "letters in use (default 26)", .low = 1, .high = 26),
+    OPTION("digits", 0, WHOLE, "N", digits, "addition: digits of both numbers (default 3)", .low = 1, .high = 15),
+    OPTION("reverse-digits", 0, FLAG, NULL, reverse_digits, "addition: the sum from its last digit on"),
+    SIZE_OPTIONS,
+    OPTION("rotary", 0, FLAG, NULL, rotary, "a llama instead of a gpt"),
+    RUN_OPTIONS,
+};
+
+#define TRAIN_ABOUT                                                                                                                        \
+  "DIR then is a Hugging Face directory (model.safetensors, config.json, tokenizer.json) that heed and others load, with the checkpoints " \
+  "beside it. Ctrl-C and SIGTERM save and say how to go on; a resumed run repeats the uninterrupted one bit for bit, on any number of "    \
+  "threads."
+
+const command command_train_gpt = {
+    .name = "train gpt",
+    .summary = "train a GPT on a text",
+    .about = "Trains a decoder of GPT-2's form on a text, from nothing. " TRAIN_ABOUT,
+    .examples = "  heed train gpt --data shakespeare.txt --preset nano-char-cpu --out nano\n  heed generate nano -p \"ROMEO:\" --count 200 "
+                "--temperature 0.8\n",
+    .options = gpt_options,
+    .takes = TAKES_MACHINE | TAKES_SEED,
+    .values_size = sizeof(values),
+    .defaults = &(const values){UNSAID},
+    .run = run_gpt,
+};
+
+const command command_train_llama = {
+    .name = "train llama",
+    .summary = "train a Llama on a text",
+    .about =
+        "Trains a decoder of Llama's form on a text, from nothing: RMS norms, gated SiLU, rotary positions, grouped heads. " TRAIN_ABOUT,
+    .examples = "  heed train llama --data shakespeare.txt --tokens bpe:1024 --heads 8 --kv-heads 2 --out small\n",
+    .options = llama_options,
+    .takes = TAKES_MACHINE | TAKES_SEED,
+    .values_size = sizeof(values),
+    .defaults = &(const values){UNSAID},
+    .run = run_llama,
+};
+
+const command command_train_task = {
+    .name = "train task",
+    .summary = "train copying, reversing, sorting or addition",
+    .about = "Trains a small GPT on sequences made on the spot, a tenth of which it never sees: those tell how many it gets right to the "
+             "letter. "
+             "A sequence is a text: hello>hello. (copy), hello>olleh. (reverse), hello>ehllo. (sort), 123+456=579. " TRAIN_ABOUT,
+    .examples = "  heed train task reverse --out reverse\n  heed show reverse -p \"attention>noitnetta\"\n",
+    .options = task_options,
+    .takes = TAKES_MACHINE | TAKES_SEED,
+    .values_size = sizeof(values),
+    .defaults = &(const values){UNSAID},
+    .run = run_task,
+};

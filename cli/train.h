@@ -1,0 +1,58 @@
+/* train.h: one training run of the program: what the options ask for, and the loop that logs, saves and stops. */
+#ifndef CLI_TRAIN_H
+#define CLI_TRAIN_H
+
+#include "output.h"
+
+#include "heed/train.h"
+
+/* Options of every `heed train`. Those that a preset may set are −1 (numbers: NAN) until somebody says something. */
+typedef struct train_values {
+  common_values common;
+  const char *data, *tokens, *out, *preset, *log, *csv, *on_nan, *schedule;
+  int64_t layers, heads, kv_heads, width, feed_forward, context, batch, accumulate, steps, warmup, save_every, eval_every, patience;
+  double rate, least_rate, decay, clip, dropout, beta1, beta2;
+  bool resume, rotary, no_bias, untied, gelu_erf;
+  int64_t digits, letters, symbols;
+  bool reverse_digits;
+  const char *task;
+} train_values;
+
+/* A run, made from the options: all that is needed to begin or to go on. */
+typedef struct training {
+  const train_values *v;
+  heed_context *context;
+  heed_learner *learner;
+  heed_optimiser *optimiser;
+  heed_tokenizer *tokenizer;
+  heed_train_options options;
+  heed_train_state state;
+  char settings[2048]; /* what a run that is resumed must agree with, a line each */
+  bool is_task;
+  heed_task task, held_out;
+  char *text; /* the data, and what it says as ids */
+  int32_t *ids;
+  int64_t id_count;
+  heed_text_data train_part, valid_part;
+} training;
+
+/* Of a text, what goes into training; the rest is for validation. */
+#define TRAINING_SHARE 0.9
+
+/* What a directory says of its own training (training.txt, a "name value" a line). */
+typedef struct trained {
+  bool is_task;
+  heed_task task;
+  char data[4096]; /* the text's path; "" */
+} trained;
+int trained_write(const training *t);
+/* A directory without training.txt, and a file, were trained on nothing that is known. */
+int trained_read(heed_context *context, const char *directory, trained *out);
+
+/* All of a file, for free(). */
+int read_whole_file(const char *path, char **out, size_t *length);
+
+/* Runs t->options from t->state to the end, to Ctrl-C or to SIGTERM; logs, evaluates and saves. */
+int training_run(training *t);
+
+#endif

@@ -1,0 +1,178 @@
+/* train.h: transformers that learn: made from a plain description, trained on a text or a task, saved where they can go on and as directories that others read.
+ *
+ * A learner is the transformer of model.h on the tape of nn.h: the same specification, the same bits. What it has learned is saved as a Hugging Face directory, which heed_model_load,
+ * and everybody else, reads. */
+#ifndef HEED_TRAIN_H
+#define HEED_TRAIN_H
+
+#include "model.h"
+#include "nn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- learners ---------------------------------------------------------------------------------------------------------------- */
+
+typedef enum heed_learner_kind {
+  HEED_LEARNER_GPT,  /* decoder: LayerNorm before, GELU, learned positions (Radford et al. 2019) */
+  HEED_LEARNER_LLAMA /* decoder: RMSNorm before, SwiGLU, rotary positions, grouped heads, no biases (Touvron et al. 2023) */
+} heed_learner_kind;
+
+/* A transformer to be made. Zero of a field is what the kind usually has. */
+typedef struct heed_learner_options {
+  size_t size;
+  heed_learner_kind kind;
+  int64_t layers, heads, kv_heads, width, feed_forward, context, vocabulary;
+  bool rotary;    /* GPT: rotary instead of learned positions. (No other program knows such a model: it is saved as "heed".) */
+  bool no_bias;   /* GPT: neither the products nor the norms have biases, as in nanoGPT */
+  bool untied;    /* the head is a matrix of its own */
+  bool gelu_erf;  /* GPT: the exact GELU instead of GPT-2's approximation */
+  double dropout; /* of embeddings, attention weights and what sublayers add */
+  uint64_t seed;  /* of the weights it begins with: N(0, 0.02), residual projections N(0, 0.02 / √(2 layers)), as GPT-2 */
+} heed_learner_options;
+
+typedef struct heed_learner heed_learner;
+
+/* HEED_E_ARGUMENT (a field out of range), HEED_E_FORMAT (heads that do not divide the width, an odd rotary width), HEED_E_MEMORY; *out is NULL on error. */
+HEED_API heed_status heed_learner_new(heed_context *context, const heed_learner_options *options, heed_learner **out);
+HEED_API void heed_learner_free(heed_learner *learner);
+/* Borrowed for the life of the learner. */
+HEED_API heed_parameters *heed_learner_parameters(const heed_learner *learner);
+
+/* ids i32 [B,n], n up to the context -> logits [B,n,vocabulary]. */
+HEED_API heed_tensor *heed_learner_logits(heed_learner *learner, heed_tape *tape, heed_tensor *ids);
+/* The mean cross-entropy of targets i32 [B,n], −1 passed over. */
+HEED_API heed_tensor *heed_learner_loss(heed_learner *learner, heed_tape *tape, heed_tensor *ids, heed_tensor *targets);
+
+/* ---- batches ----------------------------------------------------------------------------------------------------------------- */
+
+/* What a learner is taught: row r of ids [batch,length] is a sequence, targets [batch,length] what should follow each place, −1 where nothing is asked. Batch `number` of a seed is always
+ * the same one. */
+typedef void (*heed_batch_fn)(void *user, uint64_t seed, int64_t number, int64_t batch, int64_t length, int32_t *ids, int32_t *targets);
+
+/* Windows of a text that begin anywhere. user of heed_text_batch. */
+typedef struct heed_text_data {
+  const int32_t *ids; /* [count], more than a window is long */
+  int64_t count;
+} heed_text_data;
+HEED_API void heed_text_batch(void *user, uint64_t seed, int64_t number, int64_t batch, int64_t length, int32_t *ids, int32_t *targets);
+
+/* The windows of a text one after another, without overlap, for a loss over all of it; what lies beyond the end is not asked for. user is a heed_text_data; seed does not matter. */
+HEED_API void heed_text_window_batch(void *user, uint64_t seed, int64_t number, int64_t batch, int64_t length, int32_t *ids,
+                                     int32_t *targets);
+/* Windows of `length` that a text of count ids has: (count − 1) / length. */
+HEED_API int64_t heed_text_windows(int64_t count, int64_t length);
+
+/* ---- tasks ------------------------------------------------------------------------------------------------------------------- */
+
+/* Tasks whose solution attention shows. A sequence is a text: "hello>hello." (copy), "hello>olleh.", "hello>ehllo.", and "123+456=579." Only what stands behind '>' or '=' is asked for. */
+typedef enum heed_task_kind { HEED_TASK_COPY, HEED_TASK_REVERSE, HEED_TASK_SORT, HEED_TASK_ADDITION } heed_task_kind;
+
+typedef struct heed_task {
+  size_t size; /* sizeof (heed_task) */
+  heed_task_kind kind;
+  int64_t most;        /* letters of a word, from 1 to this; 0: 20. Addition: the digits of both numbers; 0: 3 */
+  int64_t symbols;     /* letters in use, at most 26; 0: 26 */
+  bool reverse_digits; /* addition: the sum from its last digit on, "975." */
+  bool held_out;       /* sequences that training never shows: words and pairs are told apart by a hash, a tenth of them is held out */
+} heed_task;
+
+HEED_API const char *heed_task_name(heed_task_kind kind); /* "copy", ... */
+/* −1: there is none of that name. */
+HEED_API int heed_task_from_name(const char *name);
+/* The characters that the task is written in, one byte each; id i is the i-th. Static. */
+HEED_API const char *heed_task_alphabet(const heed_task *task);
+/* Positions of the longest sequence. */
+HEED_API int64_t heed_task_length(const heed_task *task);
+/* user is a heed_task whose fields are filled (heed_task_finish). */
+HEED_API void heed_task_batch(void *user, uint64_t seed, int64_t number, int64_t batch, int64_t length, int32_t *ids, int32_t *targets);
+/* Checks the fields and fills those that are 0. HEED_E_ARGUMENT. */
+HEED_API heed_status heed_task_finish(heed_context *context, heed_task *task);
+
+/* ---- training ---------------------------------------------------------------------------------------------------------------- */
+
+/* How a learner does on batches [0, batches) of a source, without dropout. */
+typedef struct heed_evaluation {
+  size_t size;
+  double loss;               /* mean cross-entropy of all places that are asked for, in nats */
+  int64_t places, sequences; /* that were asked for; sequences with at least one place */
+  int64_t right_places;      /* where the likeliest token is the target */
+  int64_t exact_sequences;   /* right in every place: greedy generation gives the answer to the letter */
+} heed_evaluation;
+HEED_API heed_status heed_learner_evaluate(heed_learner *learner, heed_batch_fn source, void *user, uint64_t seed, int64_t batches,
+                                           int64_t batch, int64_t length, heed_evaluation *out);
+
+/* What one step was. */
+typedef struct heed_train_report {
+  size_t size;
+  int64_t step, steps; /* done, of how many */
+  double loss, gradient_norm, learning_rate;
+  double seconds; /* of this step */
+  double tokens_per_second;
+  int64_t bytes; /* values, gradients and moments at their most */
+  bool skipped;  /* a gradient was not finite, and the step was left out */
+  bool evaluated, best;
+  heed_evaluation evaluation; /* where evaluated */
+} heed_train_report;
+/* After each step, from the caller's thread. false: stop after saving, which is not an error. */
+typedef bool (*heed_train_fn)(void *user, const heed_train_report *report);
+
+typedef struct heed_train_options {
+  size_t size;
+  int64_t steps, batch, length;
+  int64_t accumulate; /* batches whose gradients make a step; 0: 1 */
+  heed_batch_fn source;
+  void *source_user;
+  uint64_t seed; /* of batches and dropout */
+
+  heed_optimiser_options optimiser; /* its size may be 0: AdamW with its defaults */
+  heed_schedule schedule;
+  double clip; /* of the gradient's global norm; 0: none */
+
+  heed_batch_fn eval_source; /* NULL: none */
+  void *eval_user;
+  int64_t eval_every, eval_batches; /* steps between evaluations, and after the last; batches of one */
+  int64_t patience;                 /* stop when so many evaluations have brought nothing better; 0: never */
+
+  bool skip_nonfinite; /* leave out a step whose gradient is not finite; otherwise the run stops there */
+  heed_train_fn report;
+  void *report_user;
+} heed_train_options;
+
+/* Where a run is: what it needs to go on besides parameters and moments. Zero: at the start. */
+typedef struct heed_train_state {
+  size_t size;
+  int64_t step;
+  double best_loss;         /* of evaluations so far; meaningful where best_step > 0 */
+  int64_t best_step, worse; /* evaluations since the best */
+} heed_train_state;
+
+/* Runs steps [state->step, steps). The bits of what is learned depend on nothing but options, state and parameters: a run may stop anywhere and go on.
+ * HEED_E_ARGUMENT, HEED_E_MEMORY, HEED_E_CANCELLED (progress "train"); HEED_E_ARGUMENT too where a number is not finite: heed_error names step, tensor and the last finite loss and
+ * gradient norm, and the parameters are those before the step. */
+HEED_API heed_status heed_train(heed_learner *learner, heed_optimiser *optimiser, const heed_train_options *options,
+                                heed_train_state *state);
+
+/* ---- on disk --------------------------------------------------------------------------------------------------------------------- */
+
+/* Writes model.safetensors, config.json and, unless it is NULL, the tokenizer into a directory that is there, each file aside first: GPT-2's or Llama's names where the model is one of
+ * those, otherwise "model_type": "heed". HEED_E_WRITE (the old files stay), HEED_E_MEMORY. */
+HEED_API heed_status heed_learner_save(const heed_learner *learner, const heed_tokenizer *tokenizer, const char *directory);
+
+/* A checkpoint holds parameters, moments and state. They lie in directory/checkpoints, each written aside, made durable and put in place whole; the last two are kept.
+ * settings: text that a run going on must agree with, a "name value" a line. HEED_E_WRITE: those that were there stay good. */
+HEED_API heed_status heed_checkpoint_save(heed_context *context, const char *directory, const heed_learner *learner,
+                                          const heed_optimiser *optimiser, const heed_train_state *state, const char *settings);
+HEED_API bool heed_checkpoint_exists(const char *directory);
+/* Called with a sentence for each damaged checkpoint that is passed over. */
+typedef void (*heed_damage_fn)(void *user, const char *text);
+/* Reads the newest one that is whole. *found false: there is none at all. HEED_E_FORMAT (all that there are are damaged), HEED_E_ARGUMENT (other settings: names the first that differs, and
+ * both values), HEED_E_FILE, HEED_E_MEMORY: learner, optimiser and state are as before. */
+HEED_API heed_status heed_checkpoint_load(heed_context *context, const char *directory, heed_learner *learner, heed_optimiser *optimiser,
+                                          heed_train_state *state, const char *settings, heed_damage_fn damage, void *user, bool *found);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

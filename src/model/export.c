@@ -1,0 +1,139 @@
+/* export.c: what was learned as a Hugging Face directory: the spec as the family's config.json, parameters under the family's names.
+ *
+ * Nothing is copied: a part of a packed matrix, a matrix stored by inputs, a bias of zeros that the family has and the learner has not are all views. */
+#include "family.h"
+#include "learner.h"
+
+#include "../io/arrays.h"
+#include "../io/json.h"
+
+#include <stdio.h>
+
+typedef struct export {
+  const heed_learner *learner;
+  hd_config names; /* only the family's spelling is in use */
+  hd_arena arena;
+  hd_array *array;
+  int64_t count;
+  heed_status status; /* the first error */
+}
+export;
+
+static float zero = 0;
+
+static void put(export *e, hd_slot slot, int64_t layer, const char *suffix, heed_view view) {
+  char buffer[HD_TENSOR_NAME_LENGTH], *copy = NULL;
+  if (e->status != HEED_OK) return;
+  const char *name = hd_tensor_name(&e->names, slot, layer, suffix, buffer);
+  e->status = hd_arena_text(&e->arena, e->learner->context, name, strlen(name), &copy);
+  e->array[e->count++] = (hd_array){copy, view};
+}
+
+/* Rows [begin, begin + rows) of a parameter. */
+static heed_view part(const heed_tensor *t, int64_t begin, int64_t rows) {
+  heed_view view = heed_tensor_value(t);
+  view.data = (float *)view.data + begin * view.stride[0];
+  view.dim[0] = rows;
+  return view;
+}
+
+/* A matrix of a layer and its bias: rows [begin, begin + rows). The family wants a bias where `biased`, though the learner may have none. */
+static void put_product(export *e, hd_slot slot, int64_t layer, const heed_tensor *w, const heed_tensor *b, bool biased, int64_t begin,
+                        int64_t rows) {
+  heed_view view = part(w, begin, rows);
+  const heed_view zeros = {&zero, HEED_F32, 1, {rows}, {0}};
+  put(e, slot, layer, ".weight", e->names.spelling->transposed ? heed_view_swap(view, 0, 1) : view);
+  if (biased) put(e, slot, layer, ".bias", b ? part(b, begin, rows) : zeros);
+}
+
+static void put_norm(export *e, hd_slot slot, int64_t layer, const heed_nn_norm *norm, bool biased) {
+  int64_t width = e->learner->spec.width;
+  const heed_view zeros = {&zero, HEED_F32, 1, {width}, {0}};
+  put(e, slot, layer, ".weight", heed_tensor_value(norm->weight));
+  if (biased) put(e, slot, layer, ".bias", norm->bias ? heed_tensor_value(norm->bias) : zeros);
+}
+
+/* With biases as the family's files have them. */
+static void put_layer(export *e, int64_t i, const hd_transformer_spec *written) {
+  const hd_transformer_spec *spec = &e->learner->spec;
+  const heed_nn_block *b = &e->learner->layers[i];
+  const heed_nn_attention *a = &b->attention;
+  const heed_nn_feed_forward *f = &b->feed_forward;
+  const bool norm_biased = written->norm == HD_NORM_LAYER && !written->norm_unbiased;
+  int64_t q = spec->heads * spec->head_dim, kv = spec->kv_heads * spec->head_dim;
+  put_norm(e, HD_SLOT_ATTENTION_NORM, i, &b->attention_norm, norm_biased);
+  if (e->names.spelling->tensors[HD_SLOT_QKV]) {
+    put_product(e, HD_SLOT_QKV, i, a->w_qkv, a->b_qkv, written->bias_qkv, 0, q + 2 * kv);
+  } else {
+    put_product(e, HD_SLOT_QUERY, i, a->w_qkv, a->b_qkv, written->bias_qkv, 0, q);
+    put_product(e, HD_SLOT_KEY, i, a->w_qkv, a->b_qkv, written->bias_qkv, q, kv);
+    put_product(e, HD_SLOT_VALUE, i, a->w_qkv, a->b_qkv, written->bias_qkv, q + kv, kv);
+  }
+  put_product(e, HD_SLOT_OUTPUT, i, a->w_o, a->b_o, written->bias_output, 0, spec->width);
+  put_norm(e, HD_SLOT_FEED_FORWARD_NORM, i, &b->feed_forward_norm, norm_biased);
+  int64_t up = f->gated ? spec->feed_forward : 0;
+  if (f->gated) put_product(e, HD_SLOT_GATE, i, f->w_up, f->b_up, written->bias_feed_forward, 0, spec->feed_forward);
+  put_product(e, HD_SLOT_UP, i, f->w_up, f->b_up, written->bias_feed_forward, up, spec->feed_forward);
+  put_product(e, HD_SLOT_DOWN, i, f->w_down, f->b_down, written->bias_feed_forward, 0, spec->width);
+}
+
+static heed_status list_arrays(export *e, const hd_transformer_spec *written) {
+  const heed_learner *learner = e->learner;
+  enum { MOST_IN_LAYER = 16, OUTSIDE = 8 };
+  HD_TRY(hd_arena_allocate(&e->arena, learner->context, "names of tensors", MOST_IN_LAYER * learner->spec.layers + OUTSIDE,
+                           sizeof *e->array, &e->array));
+  put(e, HD_SLOT_EMBEDDING, 0, ".weight", heed_tensor_value(learner->embedding));
+  if (learner->position) put(e, HD_SLOT_POSITION, 0, ".weight", heed_tensor_value(learner->position));
+  for (int64_t i = 0; i < learner->spec.layers; i++) put_layer(e, i, written);
+  put_norm(e, HD_SLOT_FINAL_NORM, 0, &learner->final_norm, written->norm == HD_NORM_LAYER && !written->norm_unbiased);
+  if (!learner->spec.tied) put(e, HD_SLOT_HEAD, 0, ".weight", heed_tensor_value(learner->head));
+  return e->status;
+}
+
+static heed_status path_in(export *e, const char *directory, const char *name, char **out) {
+  size_t room = strlen(directory) + strlen(name) + 2;
+  HD_TRY(hd_arena_allocate(&e->arena, e->learner->context, "a path", (int64_t)room, 1, out));
+  snprintf(*out, room, "%s/%s", directory, name);
+  return HEED_OK;
+}
+
+static heed_status write_weights(export *e, const char *directory) {
+  heed_context *context = e->learner->context;
+  char *path;
+  json_t *metadata = json_pack("{ss}", "format", "pt"); // transformers refuses a file that does not say so
+  HD_REQUIRE(metadata, context, HEED_E_MEMORY, "out of memory (the weights' metadata)");
+  heed_status status = path_in(e, directory, "model.safetensors", &path);
+  if (status == HEED_OK) status = hd_safetensors_save(context, path, &(hd_arrays){e->array, e->count, metadata});
+  json_decref(metadata);
+  return status;
+}
+
+static heed_status write_config(export *e, const hd_family *family, const hd_transformer_spec *written, const char *directory) {
+  heed_context *context = e->learner->context;
+  char *path;
+  HD_TRY(path_in(e, directory, "config.json", &path));
+  json_t *config = hd_config_write(family, written);
+  HD_REQUIRE(config, context, HEED_E_MEMORY, "out of memory (the configuration)");
+  heed_status status = hd_json_save(context, path, config);
+  json_decref(config);
+  return status;
+}
+
+heed_status heed_learner_save(const heed_learner *learner, const heed_tokenizer *tokenizer, const char *directory) {
+  if (!learner) return HEED_E_ARGUMENT;
+  HD_REQUIRE(directory, learner->context, HEED_E_ARGUMENT, "heed_learner_save: directory is null");
+  const hd_family *family = hd_family_for(&learner->spec);
+  hd_transformer_spec written = learner->spec;
+  if (family->base.bias_qkv) { // GPT-2's files have every bias
+    written.bias_qkv = written.bias_output = written.bias_feed_forward = true;
+    written.norm_unbiased = false;
+  }
+  export e = {.learner = learner, .names = {.spelling = &family->json}};
+  hd_arena_init(&e.arena, learner->context);
+  heed_status status = list_arrays(&e, &written);
+  if (status == HEED_OK) status = write_weights(&e, directory);
+  if (status == HEED_OK) status = write_config(&e, family, &written, directory);
+  if (status == HEED_OK && tokenizer) status = heed_tokenizer_save(learner->context, tokenizer, directory);
+  hd_arena_free(&e.arena);
+  return status;
+}

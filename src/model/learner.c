@@ -1,0 +1,237 @@
+/* learner.c: the transformer that learns: parameters from a spec, logits and loss on a tape.
+ *
+ * The spec, the order of operations and the kernels are those of transformer.c, so that what was learned gives the same bits when it is loaded again. */
+#include "learner.h"
+
+#include "../tensor/tensor.h"
+#include "../attn/rope.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* ---- parameters ------------------------------------------------------------------------------------------------------------------ */
+
+/* Where parameters are added, and how they begin. The first error stays. */
+typedef struct maker {
+  heed_learner *learner;
+  heed_status status;
+  uint64_t seed, made;
+  int64_t layer;
+} maker;
+
+static heed_tensor *add(maker *m, const char *part, const char *suffix, int ndim, const int64_t *dim, heed_initial kind, double gain) {
+  heed_tensor *out = NULL;
+  char name[HD_PARAMETER_NAME_LENGTH];
+  if (m->status != HEED_OK) return NULL;
+  if (m->layer >= 0) snprintf(name, sizeof name, "layers.%lld.%s%s", (long long)m->layer, part, suffix);
+  else snprintf(name, sizeof name, "%s%s", part, suffix);
+  m->status = heed_parameters_add(m->learner->parameters, name, ndim, dim, NULL, &out);
+  if (m->status == HEED_OK) m->status = heed_tensor_initialise(m->learner->context, out, kind, gain, m->seed, m->made++);
+  return out;
+}
+
+static const double usual_spread = 0.02;
+
+static heed_tensor *matrix(maker *m, const char *part, int64_t outputs, int64_t inputs, double spread) {
+  return add(m, part, ".weight", 2, (int64_t[]){outputs, inputs}, HEED_INITIAL_NORMAL, spread);
+}
+
+static heed_tensor *bias(maker *m, bool has, const char *part, int64_t n) {
+  return has ? add(m, part, ".bias", 1, &n, HEED_INITIAL_CONSTANT, 0) : NULL;
+}
+
+static heed_nn_norm norm(maker *m, const char *part) {
+  const hd_transformer_spec *spec = &m->learner->spec;
+  heed_nn_norm out = {.rms = spec->norm == HD_NORM_RMS, .epsilon = spec->norm_eps};
+  out.weight = add(m, part, ".weight", 1, &spec->width, HEED_INITIAL_CONSTANT, 1);
+  out.bias = bias(m, spec->norm == HD_NORM_LAYER && !spec->norm_unbiased, part, spec->width);
+  return out;
+}
+
+static heed_activation activation_of(hd_activation kind) {
+  switch (kind) {
+  case HD_RELU: return HEED_ACTIVATION_RELU;
+  case HD_SILU: return HEED_ACTIVATION_SILU;
+  case HD_GELU_TANH: return HEED_ACTIVATION_GELU_TANH;
+  default: return HEED_ACTIVATION_GELU;
+  }
+}
+
+static heed_nn_block make_layer(maker *m) {
+  heed_learner *learner = m->learner;
+  const hd_transformer_spec *spec = &learner->spec;
+  int64_t q = spec->heads * spec->head_dim, kv = spec->kv_heads * spec->head_dim;
+  const bool gated = spec->feed_forward_kind == HD_FEED_FORWARD_GATED;
+  // What is added to the stream 2 · layers times is made smaller, so that their sum is not (Radford et al. 2019).
+  double residual = usual_spread / sqrt(2.0 * (double)spec->layers);
+  heed_nn_block b = {.norm_after = spec->norm_place == HD_NORM_AFTER, .dropout = learner->dropout};
+  b.attention_norm = norm(m, "attention_norm");
+  b.attention = (heed_nn_attention){.heads = spec->heads,
+                                    .kv_heads = spec->kv_heads,
+                                    .attention = &learner->attention,
+                                    .rope = spec->positions == HD_POSITIONS_LEARNED ? NULL : &learner->rope};
+  b.attention.w_qkv = matrix(m, "qkv", q + 2 * kv, spec->width, usual_spread);
+  b.attention.b_qkv = bias(m, spec->bias_qkv, "qkv", q + 2 * kv);
+  b.attention.w_o = matrix(m, "output", spec->width, q, residual);
+  b.attention.b_o = bias(m, spec->bias_output, "output", spec->width);
+  b.feed_forward_norm = norm(m, "feed_forward_norm");
+  b.feed_forward = (heed_nn_feed_forward){.gated = gated, .activation = activation_of(spec->activation)};
+  int64_t wide = spec->feed_forward * (gated ? 2 : 1);
+  b.feed_forward.w_up = matrix(m, "up", wide, spec->width, usual_spread);
+  b.feed_forward.b_up = bias(m, spec->bias_feed_forward, "up", wide);
+  b.feed_forward.w_down = matrix(m, "down", spec->width, spec->feed_forward, residual);
+  b.feed_forward.b_down = bias(m, spec->bias_feed_forward, "down", spec->width);
+  return b;
+}
+
+static heed_status make_labels(heed_learner *learner) {
+  HD_TRY(hd_arena_allocate(&learner->arena, learner->context, "layers", learner->spec.layers, sizeof *learner->labels, &learner->labels));
+  for (int64_t i = 0; i < learner->spec.layers; i++) {
+    char text[32], *copy;
+    int length = snprintf(text, sizeof text, "layer %lld", (long long)i);
+    HD_TRY(hd_arena_text(&learner->arena, learner->context, text, (size_t)length, &copy));
+    learner->labels[i] = copy;
+  }
+  return HEED_OK;
+}
+
+static heed_status make_parameters(heed_learner *learner, uint64_t seed) {
+  const hd_transformer_spec *spec = &learner->spec;
+  maker m = {.learner = learner, .seed = seed, .layer = -1};
+  HD_TRY(heed_parameters_new(learner->context, &learner->parameters));
+  HD_TRY(hd_arena_allocate(&learner->arena, learner->context, "layers", spec->layers, sizeof *learner->layers, &learner->layers));
+  HD_TRY(make_labels(learner));
+  learner->embedding = matrix(&m, "embedding", spec->vocabulary, spec->width, usual_spread);
+  if (spec->positions == HD_POSITIONS_LEARNED) learner->position = matrix(&m, "position", spec->context, spec->width, usual_spread);
+  for (m.layer = 0; m.layer < spec->layers; m.layer++) learner->layers[m.layer] = make_layer(&m);
+  m.layer = -1;
+  learner->final_norm = norm(&m, "final_norm");
+  learner->head = spec->tied ? learner->embedding : matrix(&m, "head", spec->vocabulary, spec->width, usual_spread);
+  return m.status;
+}
+
+/* ---- making one ------------------------------------------------------------------------------------------------------------------- */
+
+static heed_status check_range(heed_context *context, const char *name, int64_t value, int64_t least, int64_t most) {
+  HD_REQUIRE(value >= least && value <= most, context, HEED_E_ARGUMENT, "%s: got %lld, allowed %lld to %lld", name, (long long)value,
+             (long long)least, (long long)most);
+  return HEED_OK;
+}
+
+static heed_status spec_of(heed_context *context, const heed_learner_options *o, hd_transformer_spec *out) {
+  HD_TRY(check_range(context, "layers", o->layers, 1, HD_MAX_LAYERS));
+  HD_TRY(check_range(context, "heads", o->heads, 1, HD_MAX_HEADS));
+  HD_TRY(check_range(context, "key/value heads", o->kv_heads, 0, HD_MAX_HEADS));
+  HD_TRY(check_range(context, "width", o->width, 1, HD_MAX_WIDTH));
+  HD_TRY(check_range(context, "feed-forward width", o->feed_forward, 0, HD_MAX_WIDTH));
+  HD_TRY(check_range(context, "context", o->context, 1, HD_MAX_CONTEXT));
+  HD_TRY(check_range(context, "vocabulary", o->vocabulary, 1, HD_MAX_VOCABULARY));
+  HD_REQUIRE(o->dropout >= 0 && o->dropout < 1, context, HEED_E_ARGUMENT, "dropout: got %g, allowed from 0 to below 1", o->dropout);
+  const bool llama = o->kind == HEED_LEARNER_LLAMA, biased = !llama && !o->no_bias;
+  *out = (hd_transformer_spec){.layers = o->layers,
+                               .width = o->width,
+                               .heads = o->heads,
+                               .kv_heads = o->kv_heads,
+                               .feed_forward = o->feed_forward,
+                               .vocabulary = o->vocabulary,
+                               .context = o->context,
+                               .norm = llama ? HD_NORM_RMS : HD_NORM_LAYER,
+                               .norm_eps = 1e-5,
+                               .norm_unbiased = !biased,
+                               .feed_forward_kind = llama ? HD_FEED_FORWARD_GATED : HD_FEED_FORWARD_PLAIN,
+                               .activation = llama         ? HD_SILU
+                                             : o->gelu_erf ? HD_GELU_ERF
+                                                           : HD_GELU_TANH,
+                               .positions = llama || o->rotary ? HD_POSITIONS_ROTARY_HALF : HD_POSITIONS_LEARNED,
+                               .rotary_theta = 10000,
+                               .bias_qkv = biased,
+                               .bias_output = biased,
+                               .bias_feed_forward = biased,
+                               .tied = !o->untied};
+  // As wide as gate, up and down of a third each make the parameters of 4 · width twice (Shazeer 2020), rounded up to whole cache lines.
+  if (llama && o->feed_forward == 0) out->feed_forward = hd_ceil_div(8 * o->width, 3 * 32) * 32;
+  return hd_spec_finish(context, "the model", out);
+}
+
+static heed_status make_tables(heed_learner *learner) {
+  const hd_transformer_spec *spec = &learner->spec;
+  int64_t pairs = spec->rotary_dim / 2, dim[] = {spec->context, pairs}, count;
+  double *frequency = NULL;
+  float *cosine, *sine;
+  if (spec->positions == HD_POSITIONS_LEARNED) return HEED_OK;
+  HD_REQUIRE(hd_mul(spec->context, pairs, &count), learner->context, HEED_E_OVERFLOW,
+             "the tables of rotary positions do not fit in memory");
+  HD_TRY(hd_arena_allocate(&learner->arena, learner->context, "rotary positions", pairs, sizeof *frequency, &frequency));
+  HD_TRY(hd_arena_allocate(&learner->arena, learner->context, "rotary positions", count, sizeof *cosine, &cosine));
+  HD_TRY(hd_arena_allocate(&learner->arena, learner->context, "rotary positions", count, sizeof *sine, &sine));
+  for (int64_t i = 0; i < pairs; i++) frequency[i] = hd_spec_frequency(spec, i);
+  hd_rope_table(learner->context, frequency, pairs, 0, spec->context, cosine, sine);
+  learner->cosine = heed_view_of(cosine, HEED_F32, 2, dim);
+  learner->sine = heed_view_of(sine, HEED_F32, 2, dim);
+  learner->rope = (heed_rope){.size = sizeof learner->rope,
+                              .interleaved = spec->positions == HD_POSITIONS_ROTARY_INTERLEAVED,
+                              .rotary_dim = spec->rotary_dim,
+                              .cosine = &learner->cosine,
+                              .sine = &learner->sine};
+  return HEED_OK;
+}
+
+heed_status heed_learner_new(heed_context *context, const heed_learner_options *given, heed_learner **out) {
+  heed_learner_options options = {.size = sizeof options};
+  heed_learner *learner = NULL;
+  if (!context) return HEED_E_ARGUMENT;
+  HD_REQUIRE(out && given, context, HEED_E_ARGUMENT, "heed_learner_new: null");
+  *out = NULL;
+  HD_TRY(hd_options_read(context, "heed_learner_options", given, &options, sizeof options));
+  HD_TRY(hd_allocate(context, "a learner", 1, sizeof *learner, &learner));
+  *learner = (heed_learner){.context = context, .kind = options.kind, .dropout = options.dropout};
+  learner->attention =
+      (heed_attention){.size = sizeof learner->attention, .causal = true, .align = HEED_ALIGN_START, .dropout = options.dropout};
+  hd_arena_init(&learner->arena, context);
+  heed_status status = spec_of(context, &options, &learner->spec);
+  if (status == HEED_OK) status = make_tables(learner);
+  if (status == HEED_OK) status = make_parameters(learner, options.seed);
+  if (status == HEED_OK) *out = learner;
+  else heed_learner_free(learner);
+  return status;
+}
+
+void heed_learner_free(heed_learner *learner) {
+  if (!learner) return;
+  heed_parameters_free(learner->parameters);
+  hd_arena_free(&learner->arena);
+  hd_release(learner->context, learner, 1, sizeof *learner);
+}
+
+heed_parameters *heed_learner_parameters(const heed_learner *learner) { return learner ? learner->parameters : NULL; }
+
+/* ---- running ------------------------------------------------------------------------------------------------------------------------ */
+
+static heed_status check_ids(heed_learner *learner, const heed_tensor *ids) {
+  heed_view view = heed_tensor_value(ids);
+  HD_REQUIRE(ids && view.type == HEED_I32 && view.ndim == 2, learner->context, HEED_E_SHAPE, "ids: rank %d of %s, allowed i32 [B,n]",
+             view.ndim, heed_type_name(view.type));
+  HD_REQUIRE(view.dim[1] <= learner->spec.context, learner->context, HEED_E_SHAPE, "ids: %lld positions, allowed %lld",
+             (long long)view.dim[1], (long long)learner->spec.context);
+  return HEED_OK;
+}
+
+heed_tensor *heed_learner_logits(heed_learner *learner, heed_tape *tape, heed_tensor *ids) {
+  if (!learner || !tape || heed_tape_status(tape) != HEED_OK) return NULL;
+  if (!hd_tape_note(tape, check_ids(learner, ids))) return NULL;
+  heed_tape_label(tape, "the embedding");
+  heed_tensor *x = heed_tape_embedding(tape, ids, learner->embedding);
+  if (learner->position) x = heed_tape_add(tape, x, heed_tape_slice(tape, learner->position, 0, 0, heed_tensor_value(ids).dim[1]));
+  x = heed_tape_dropout(tape, x, learner->dropout);
+  for (int64_t i = 0; i < learner->spec.layers; i++) {
+    heed_tape_label(tape, learner->labels[i]);
+    x = heed_nn_block_apply(tape, &learner->layers[i], x);
+  }
+  heed_tape_label(tape, "the head");
+  if (learner->spec.norm_place == HD_NORM_BEFORE) x = heed_nn_norm_apply(tape, &learner->final_norm, x);
+  return heed_tape_linear(tape, x, learner->head, NULL);
+}
+
+heed_tensor *heed_learner_loss(heed_learner *learner, heed_tape *tape, heed_tensor *ids, heed_tensor *targets) {
+  return heed_tape_cross_entropy(tape, heed_learner_logits(learner, tape, ids), targets, NULL);
+}

@@ -1,0 +1,171 @@
+/* tasks.c: what a learner is taught: windows of a text, and tasks made on the spot.
+ *
+ * All draws are Philox under (seed, batch number, row), so any batch can be made again at any time: a resumed run sees what the run left alone would have seen. */
+#include "../base/base.h"
+
+#include "../../include/heed/train.h"
+#include "../base/philox.h"
+
+/* Draws of one row of one batch. */
+typedef struct dice {
+  uint64_t seed, stream, next;
+} dice;
+
+static dice dice_of(uint64_t seed, int64_t number, int64_t batch, int64_t row) {
+  return (dice){.seed = seed, .stream = (uint64_t)(number * batch + row)};
+}
+
+/* A whole number in [0, below). */
+static int64_t roll(dice *d, int64_t below) { return (int64_t)(hd_philox_uniform(d->seed, d->stream, d->next++) * (double)below); }
+
+void heed_text_batch(void *user, uint64_t seed, int64_t number, int64_t batch, int64_t length, int32_t *ids, int32_t *targets) {
+  const heed_text_data *data = user;
+  for (int64_t row = 0; row < batch; row++) {
+    dice d = dice_of(seed, number, batch, row);
+    int64_t from = roll(&d, data->count - length);
+    memcpy(ids + row * length, data->ids + from, (size_t)length * sizeof *ids);
+    memcpy(targets + row * length, data->ids + from + 1, (size_t)length * sizeof *targets);
+  }
+}
+
+int64_t heed_text_windows(int64_t count, int64_t length) { return length > 0 && count > 0 ? (count - 1) / length : 0; }
+
+void heed_text_window_batch(void *user, uint64_t seed, int64_t number, int64_t batch, int64_t length, int32_t *ids, int32_t *targets) {
+  const heed_text_data *data = user;
+  (void)seed;
+  for (int64_t row = 0; row < batch; row++) {
+    int64_t window = number * batch + row;
+    bool there = window < heed_text_windows(data->count, length);
+    for (int64_t i = 0; i < length; i++) {
+      ids[row * length + i] = there ? data->ids[window * length + i] : 0;
+      targets[row * length + i] = there ? data->ids[window * length + i + 1] : -1;
+    }
+  }
+}
+
+/* ---- tasks ------------------------------------------------------------------------------------------------------------------------ */
+
+enum { MOST_LETTERS = 500, MOST_DIGITS = 15, LETTERS = 26, USUAL_LETTERS = 20, USUAL_DIGITS = 3, HELD_OUT_IN = 10, TOO_SHORT = 4 };
+
+static const char *const names[] = {"copy", "reverse", "sort", "addition"};
+static const char word_alphabet[] = "abcdefghijklmnopqrstuvwxyz>.";
+static const char sum_alphabet[] = "0123456789+=.";
+
+const char *heed_task_name(heed_task_kind kind) { return kind >= 0 && kind < HD_COUNT(names) ? names[kind] : "unknown"; }
+
+int heed_task_from_name(const char *name) {
+  for (int i = 0; i < HD_COUNT(names); i++)
+    if (name && !strcmp(name, names[i])) return i;
+  return -1;
+}
+
+const char *heed_task_alphabet(const heed_task *task) { return task->kind == HEED_TASK_ADDITION ? sum_alphabet : word_alphabet; }
+
+/* "word>word" without the final stop, which is only asked for; "999+999=1998". */
+int64_t heed_task_length(const heed_task *task) { return task->kind == HEED_TASK_ADDITION ? 3 * task->most + 3 : 2 * task->most + 1; }
+
+heed_status heed_task_finish(heed_context *context, heed_task *task) {
+  if (!context) return HEED_E_ARGUMENT;
+  HD_REQUIRE(task && task->kind >= 0 && task->kind < HD_COUNT(names), context, HEED_E_ARGUMENT, "task: there is no such kind");
+  const bool sum = task->kind == HEED_TASK_ADDITION;
+  const int64_t most = sum ? MOST_DIGITS : MOST_LETTERS;
+  if (task->most == 0) task->most = sum ? USUAL_DIGITS : USUAL_LETTERS;
+  if (task->symbols == 0) task->symbols = LETTERS;
+  HD_REQUIRE(task->most >= 1 && task->most <= most, context, HEED_E_ARGUMENT, "task %s: %s: got %lld, allowed 1 to %lld", names[task->kind],
+             sum ? "digits" : "letters", (long long)task->most, (long long)most);
+  HD_REQUIRE(task->symbols >= 1 && task->symbols <= LETTERS, context, HEED_E_ARGUMENT, "task %s: symbols: got %lld, allowed 1 to %d",
+             names[task->kind], (long long)task->symbols, LETTERS);
+  return HEED_OK;
+}
+
+/* Whether a question is kept from training: by a hash of its characters (FNV-1a), so that no list is needed. */
+static bool is_held_out(const char *question, int64_t length) {
+  uint64_t hash = 14695981039346656037u;
+  for (int64_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)question[i]) * 1099511628211u;
+  return (hash >> 32) % HELD_OUT_IN == 0;
+}
+
+static void reverse(char *text, int64_t length) {
+  for (int64_t i = 0, j = length - 1; i < j; i++, j--) {
+    char other = text[i];
+    text[i] = text[j];
+    text[j] = other;
+  }
+}
+
+static void sort(char *text, int64_t length) {
+  int64_t count[256] = {0}, at = 0;
+  for (int64_t i = 0; i < length; i++) count[(unsigned char)text[i]]++;
+  for (int letter = 0; letter < 256; letter++)
+    while (count[letter]-- > 0) text[at++] = (char)letter;
+}
+
+/* A question with its mark, and its answer with its stop, as characters. Both have room. */
+typedef struct exercise {
+  char question[2 * MOST_LETTERS + 4], answer[MOST_LETTERS + 4];
+  int64_t question_length, answer_length;
+} exercise;
+
+static void make_word(const heed_task *task, dice *d, exercise *e) {
+  int64_t n = 1 + roll(d, task->most);
+  for (int64_t i = 0; i < n; i++) e->question[i] = (char)('a' + roll(d, task->symbols));
+  memcpy(e->answer, e->question, (size_t)n);
+  if (task->kind == HEED_TASK_REVERSE) reverse(e->answer, n);
+  if (task->kind == HEED_TASK_SORT) sort(e->answer, n);
+  e->question[n] = '>';
+  e->answer[n] = '.';
+  e->question_length = e->answer_length = n + 1;
+}
+
+static int64_t write_number(char *to, int64_t number) {
+  int64_t n = 0;
+  do to[n++] = (char)('0' + number % 10);
+  while (number /= 10);
+  reverse(to, n);
+  return n;
+}
+
+static void make_sum(const heed_task *task, dice *d, exercise *e) {
+  int64_t low = 1, number[2];
+  for (int64_t i = 1; i < task->most; i++) low *= 10;
+  for (int i = 0; i < 2; i++) number[i] = task->most == 1 ? roll(d, 10) : low + roll(d, 9 * low);
+  int64_t n = write_number(e->question, number[0]);
+  e->question[n++] = '+';
+  n += write_number(e->question + n, number[1]);
+  e->question[n++] = '=';
+  e->question_length = n;
+  n = write_number(e->answer, number[0] + number[1]);
+  if (task->reverse_digits) reverse(e->answer, n);
+  e->answer[n++] = '.';
+  e->answer_length = n;
+}
+
+/* Draws until the question belongs to the side that is asked for. Questions of one digit, and of up to three letters, are too few to hold some out. */
+static void make_exercise(const heed_task *task, dice *d, exercise *e) {
+  const bool sum = task->kind == HEED_TASK_ADDITION;
+  for (int tries = 0; tries < 10000; tries++) {
+    sum ? make_sum(task, d, e) : make_word(task, d, e);
+    if (e->question_length <= TOO_SHORT ? !task->held_out : is_held_out(e->question, e->question_length) == task->held_out) return;
+  }
+}
+
+static int32_t id_of(const char *alphabet, char letter) { return (int32_t)(strchr(alphabet, letter) - alphabet); }
+
+void heed_task_batch(void *user, uint64_t seed, int64_t number, int64_t batch, int64_t length, int32_t *ids, int32_t *targets) {
+  const heed_task *task = user;
+  const char *alphabet = heed_task_alphabet(task);
+  const int32_t stop = id_of(alphabet, '.');
+  for (int64_t row = 0; row < batch; row++) {
+    dice d = dice_of(seed, number, batch, row);
+    exercise e;
+    make_exercise(task, &d, &e);
+    int32_t *id = ids + row * length, *target = targets + row * length;
+    for (int64_t i = 0; i < length; i++) {
+      int64_t next = i + 1 - e.question_length; // place in the answer of what follows i
+      id[i] = i < e.question_length                     ? id_of(alphabet, e.question[i])
+              : i - e.question_length < e.answer_length ? id_of(alphabet, e.answer[i - e.question_length])
+                                                        : stop;
+      target[i] = next >= 0 && next < e.answer_length ? id_of(alphabet, e.answer[next]) : -1;
+    }
+  }
+}

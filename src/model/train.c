@@ -1,0 +1,236 @@
+/* train.c: the training loop, and how well a learner does.
+ *
+ * A step is a function of its number alone: batches and dropout are drawn from Philox under (seed, step), and nothing else is carried along but parameters and moments. */
+#include "learner.h"
+
+#include "../tensor/tensor.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* ---- batches on a tape ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct batch_memory {
+  heed_context *context;
+  int64_t batch, length, count;
+  int32_t *ids, *targets;
+} batch_memory;
+
+static heed_status batch_open(heed_context *context, int64_t batch, int64_t length, batch_memory *out) {
+  *out = (batch_memory){.context = context, .batch = batch, .length = length};
+  HD_REQUIRE(batch >= 1 && length >= 1 && hd_mul(batch, length, &out->count), context, HEED_E_ARGUMENT,
+             "training: a batch of %lld times %lld positions, allowed from 1 on", (long long)batch, (long long)length);
+  HD_TRY(hd_allocate(context, "a batch", out->count, sizeof *out->ids, &out->ids));
+  heed_status status = hd_allocate(context, "a batch", out->count, sizeof *out->targets, &out->targets);
+  if (status != HEED_OK) hd_release(context, out->ids, out->count, sizeof *out->ids);
+  return status;
+}
+
+static void batch_close(batch_memory *b) {
+  hd_release(b->context, b->ids, b->count, sizeof *b->ids);
+  hd_release(b->context, b->targets, b->count, sizeof *b->targets);
+}
+
+static heed_tensor *on_tape(heed_tape *tape, const batch_memory *b, int32_t *numbers) {
+  const heed_view view = heed_view_of(numbers, HEED_I32, 2, (int64_t[]){b->batch, b->length});
+  return heed_tape_input(tape, &view);
+}
+
+/* ---- evaluation -------------------------------------------------------------------------------------------------------------------- */
+
+static int64_t asked_places(const batch_memory *b) {
+  int64_t n = 0;
+  for (int64_t i = 0; i < b->count; i++) n += b->targets[i] >= 0;
+  return n;
+}
+
+typedef struct comparison {
+  const batch_memory *batch;
+  const float *logits;
+  int64_t classes;
+  bool *right; /* [batch · length] */
+} comparison;
+
+static void compare_row(void *argument, int64_t row, int worker) {
+  (void)worker;
+  const comparison *c = argument;
+  for (int64_t i = row * c->batch->length, end = i + c->batch->length; i < end; i++) {
+    const float *logits = c->logits + i * c->classes;
+    int64_t best = 0;
+    for (int64_t k = 1; c->batch->targets[i] >= 0 && k < c->classes; k++)
+      if (logits[k] > logits[best]) best = k;
+    c->right[i] = best == c->batch->targets[i];
+  }
+}
+
+static heed_status count_right(heed_context *context, const batch_memory *b, const heed_tensor *logits, heed_evaluation *out) {
+  comparison c = {.batch = b, .logits = hd_value(logits), .classes = hd_columns(logits)};
+  HD_TRY(hd_allocate(context, "an evaluation", b->count, sizeof *c.right, &c.right));
+  hd_parallel(context, b->batch, compare_row, &c);
+  for (int64_t row = 0; row < b->batch; row++) {
+    int64_t asked = 0, right = 0;
+    for (int64_t i = row * b->length; i < (row + 1) * b->length; i++) {
+      asked += b->targets[i] >= 0;
+      right += b->targets[i] >= 0 && c.right[i];
+    }
+    out->places += asked;
+    out->right_places += right;
+    out->sequences += asked > 0;
+    out->exact_sequences += asked > 0 && right == asked;
+  }
+  hd_release(context, c.right, b->count, sizeof *c.right);
+  return HEED_OK;
+}
+
+static heed_status evaluate_batch(heed_learner *learner, heed_tape *tape, const batch_memory *b, double *sum, heed_evaluation *out) {
+  heed_tape_reset(tape);
+  heed_tensor *logits = heed_learner_logits(learner, tape, on_tape(tape, b, b->ids));
+  heed_tensor *loss = heed_tape_cross_entropy(tape, logits, on_tape(tape, b, b->targets), NULL);
+  HD_TRY(heed_tape_status(tape));
+  *sum += (double)*hd_value(loss) * (double)asked_places(b);
+  return count_right(learner->context, b, logits, out);
+}
+
+heed_status heed_learner_evaluate(heed_learner *learner, heed_batch_fn source, void *user, uint64_t seed, int64_t batches, int64_t batch,
+                                  int64_t length, heed_evaluation *given) {
+  if (!learner) return HEED_E_ARGUMENT;
+  heed_evaluation out = {.size = sizeof out};
+  heed_context *context = learner->context;
+  heed_tape *tape = NULL;
+  batch_memory b = {0};
+  double sum = 0;
+  HD_REQUIRE(source && given, context, HEED_E_ARGUMENT, "heed_learner_evaluate: null");
+  HD_TRY(batch_open(context, batch, length, &b));
+  heed_status status = heed_tape_new(context, &tape);
+  heed_tape_set_inference(tape, true);
+  heed_tape_set_training(tape, false);
+  for (int64_t i = 0; i < batches && status == HEED_OK; i++) {
+    source(user, seed, i, batch, length, b.ids, b.targets);
+    status = evaluate_batch(learner, tape, &b, &sum, &out);
+    if (status == HEED_OK) status = hd_progress(context, "evaluate", i + 1, batches);
+  }
+  out.loss = out.places ? sum / (double)out.places : 0;
+  if (status == HEED_OK) *given = out;
+  heed_tape_free(tape);
+  batch_close(&b);
+  return status;
+}
+
+/* ---- the loop ----------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct run {
+  heed_learner *learner;
+  heed_optimiser *optimiser;
+  const heed_train_options *options;
+  heed_train_state *state;
+  heed_tape *tape;
+  batch_memory batch;
+  double last_loss, last_norm; /* finite ones */
+} run;
+
+/* Gradients of one batch, a share of the step's. */
+static heed_status learn_batch(run *r, int64_t number, int64_t share, double *loss) {
+  const heed_train_options *o = r->options;
+  o->source(o->source_user, o->seed, number, o->batch, o->length, r->batch.ids, r->batch.targets);
+  heed_tape_reset(r->tape);
+  heed_tape_set_seed(r->tape, o->seed * 0x9E3779B97F4A7C15u + (uint64_t)number + 1);
+  heed_tensor *of_batch =
+      heed_learner_loss(r->learner, r->tape, on_tape(r->tape, &r->batch, r->batch.ids), on_tape(r->tape, &r->batch, r->batch.targets));
+  heed_tensor *of_step = share > 1 ? heed_tape_scale(r->tape, of_batch, 1.0 / (double)share) : of_batch;
+  HD_TRY(heed_tape_status(r->tape));
+  double value = *hd_value(of_batch);
+  *loss += value / (double)share;
+  if (!isfinite(value)) return HEED_OK; // the caller names where it came from, which backward would make forgotten
+  return heed_tape_backward(r->tape, of_step, NULL);
+}
+
+static heed_status not_finite(const run *r, const char *what) {
+  return hd_fail(r->learner->context, HEED_E_ARGUMENT,
+                 "step %lld: %s is not finite; before it the loss was %.6g and the gradient norm %.6g", (long long)r->state->step + 1, what,
+                 r->last_loss, r->last_norm);
+}
+
+static heed_status step(run *r, heed_train_report *report) {
+  const heed_train_options *o = r->options;
+  int64_t share = o->accumulate ? o->accumulate : 1;
+  heed_optimiser_report moved = {0};
+  char where[256];
+  double loss = 0;
+  heed_parameters_forget_gradients(r->learner->parameters);
+  for (int64_t i = 0; i < share; i++) {
+    HD_TRY(learn_batch(r, r->state->step * share + i, share, &loss));
+    if (isfinite(loss)) continue;
+    bool found = heed_tape_first_nonfinite(r->tape, where, sizeof where);
+    report->loss = loss;
+    report->skipped = true;
+    return o->skip_nonfinite ? HEED_OK : not_finite(r, found ? where : "the loss");
+  }
+  report->learning_rate = heed_schedule_rate(&o->schedule, r->state->step);
+  HD_TRY(heed_optimiser_step(r->optimiser, report->learning_rate, o->clip, &moved));
+  report->loss = loss;
+  report->gradient_norm = moved.gradient_norm;
+  report->skipped = moved.not_finite != NULL;
+  if (moved.not_finite && !o->skip_nonfinite) {
+    snprintf(where, sizeof where, "the gradient of %s", moved.not_finite);
+    return not_finite(r, where);
+  }
+  if (!moved.not_finite) {
+    r->last_loss = loss;
+    r->last_norm = moved.gradient_norm;
+  }
+  return HEED_OK;
+}
+
+static heed_status evaluate(run *r, heed_train_report *report) {
+  const heed_train_options *o = r->options;
+  heed_train_state *state = r->state;
+  bool due = o->eval_source && ((o->eval_every > 0 && state->step % o->eval_every == 0) || state->step == o->steps);
+  if (!due) return HEED_OK;
+  report->evaluation.size = sizeof report->evaluation;
+  HD_TRY(
+      heed_learner_evaluate(r->learner, o->eval_source, o->eval_user, o->seed, o->eval_batches, o->batch, o->length, &report->evaluation));
+  report->evaluated = true;
+  report->best = state->best_step == 0 || report->evaluation.loss < state->best_loss;
+  state->worse = report->best ? 0 : state->worse + 1;
+  if (report->best) {
+    state->best_loss = report->evaluation.loss;
+    state->best_step = state->step;
+  }
+  return HEED_OK;
+}
+
+static heed_status loop(run *r) {
+  const heed_train_options *o = r->options;
+  heed_train_state *state = r->state;
+  heed_context *context = r->learner->context;
+  while (state->step < o->steps) {
+    heed_train_report report = {.size = sizeof report, .steps = o->steps};
+    double begin = hd_now();
+    HD_TRY(step(r, &report));
+    report.seconds = hd_now() - begin;
+    report.step = ++state->step;
+    report.tokens_per_second = (double)(r->batch.count * (o->accumulate ? o->accumulate : 1)) / report.seconds;
+    report.bytes = heed_tape_peak_bytes(r->tape) + heed_parameters_size(r->learner->parameters) * 4 * (int64_t)sizeof(float);
+    HD_TRY(evaluate(r, &report));
+    if (o->report && !o->report(o->report_user, &report)) return HEED_OK;
+    HD_TRY(hd_progress(context, "train", state->step, o->steps));
+    if (o->patience > 0 && state->worse >= o->patience) return HEED_OK;
+  }
+  return HEED_OK;
+}
+
+heed_status heed_train(heed_learner *learner, heed_optimiser *optimiser, const heed_train_options *given, heed_train_state *state) {
+  if (!learner) return HEED_E_ARGUMENT;
+  heed_context *context = learner->context;
+  heed_train_options options = {.size = sizeof options};
+  run r = {.learner = learner, .optimiser = optimiser, .options = &options, .state = state};
+  HD_REQUIRE(optimiser && given && state, context, HEED_E_ARGUMENT, "heed_train: null");
+  HD_TRY(hd_options_read(context, "heed_train_options", given, &options, sizeof options));
+  HD_REQUIRE(options.source, context, HEED_E_ARGUMENT, "heed_train: no source of batches");
+  HD_TRY(batch_open(context, options.batch, options.length, &r.batch));
+  heed_status status = heed_tape_new(context, &r.tape);
+  if (status == HEED_OK) status = loop(&r);
+  heed_tape_free(r.tape);
+  batch_close(&r.batch);
+  return status;
+}

@@ -1,0 +1,112 @@
+/* layers.c: norms, multi-head attention, feed-forward and the block made of them: how operations are put together, with nothing computed here. */
+#include "../tensor/tensor.h"
+
+static const double usual_epsilon = 1e-5;
+
+heed_tensor *heed_nn_norm_apply(heed_tape *tape, const heed_nn_norm *norm, heed_tensor *x) {
+  double epsilon = norm->epsilon == 0 ? usual_epsilon : norm->epsilon;
+  return norm->rms ? heed_tape_rms_norm(tape, x, norm->weight, epsilon) : heed_tape_layer_norm(tape, x, norm->weight, norm->bias, epsilon);
+}
+
+/* ---- attention ------------------------------------------------------------------------------------------------------------------ */
+
+/* What goes into attention, as heed_tape_attention takes it: packed where projections are. */
+typedef struct projected {
+  heed_tensor *q, *k, *v;
+} projected;
+
+/* Heads of width d turn: of packed rows the queries' and the keys'. */
+static heed_tensor *turn(heed_tape *tape, const heed_nn_attention *layer, int64_t heads, int64_t all_heads, heed_tensor *x) {
+  if (!layer->rope || !x) return x;
+  return heed_tape_rope(tape, layer->rope, heads, hd_columns(x) / all_heads, x);
+}
+
+static projected project(heed_tape *tape, const heed_nn_attention *layer, heed_tensor *x_query, heed_tensor *x_key, heed_tensor *x_value) {
+  projected p = {0};
+  int64_t heads = layer->heads, kv = layer->kv_heads ? layer->kv_heads : heads;
+  if (layer->w_qkv) {
+    p.q = turn(tape, layer, heads + kv, heads + 2 * kv, heed_tape_linear(tape, x_query, layer->w_qkv, layer->b_qkv));
+    return p;
+  }
+  p.q = turn(tape, layer, heads, heads, heed_tape_linear(tape, x_query, layer->w_q, layer->b_q));
+  if (layer->w_kv) {
+    p.k = turn(tape, layer, kv, 2 * kv, heed_tape_linear(tape, x_key, layer->w_kv, layer->b_kv));
+    return p;
+  }
+  p.k = turn(tape, layer, kv, kv, heed_tape_linear(tape, x_key, layer->w_k, layer->b_k));
+  p.v = heed_tape_linear(tape, x_value, layer->w_v, layer->b_v);
+  return p;
+}
+
+static heed_status check(heed_context *context, const heed_nn_attention *layer, const heed_tensor *x_key, const heed_tensor *x_value) {
+  HD_REQUIRE(layer->heads > 0, context, HEED_E_ARGUMENT, "heed_nn_attention: %lld heads", (long long)layer->heads);
+  HD_REQUIRE(!layer->w_qkv || !x_key, context, HEED_E_ARGUMENT,
+             "heed_nn_attention: w_qkv is for self-attention, but there is an input for keys");
+  HD_REQUIRE(!layer->w_qkv || !x_value, context, HEED_E_ARGUMENT,
+             "heed_nn_attention: w_qkv is for self-attention, but there is an input for values");
+  HD_REQUIRE(!layer->w_kv || !x_value, context, HEED_E_ARGUMENT,
+             "heed_nn_attention: w_kv is for keys and values of one input, but there are two");
+  HD_REQUIRE(layer->w_qkv || (layer->w_q && (layer->w_kv || (layer->w_k && layer->w_v))), context, HEED_E_ARGUMENT,
+             "heed_nn_attention: weights are missing: w_qkv, or w_q and w_kv, or w_q, w_k and w_v");
+  return HEED_OK;
+}
+
+/* The weights that somebody wants to look at, of what was projected. */
+static heed_status look(heed_context *context, const heed_nn_attention *layer, const projected *p, const heed_view *weights) {
+  int64_t heads = layer->heads, kv = layer->kv_heads ? layer->kv_heads : heads;
+  const heed_tensor *of_k = p->k ? p->k : p->q;
+  int64_t parts = p->k ? (p->v ? kv : 2 * kv) : heads + 2 * kv, rows = of_k->dim[of_k->ndim - 2], columns = hd_columns(of_k);
+  int64_t n = p->q->dim[p->q->ndim - 2], q_columns = hd_columns(p->q), d = columns / parts, batch = p->q->ndim == 3 ? p->q->dim[0] : 1;
+  const heed_view q = {hd_value(p->q), HEED_F32, 4, {batch, heads, n, d}, {n * q_columns, d, q_columns, 1}};
+  const heed_view k = {hd_value(of_k) + (p->k ? 0 : heads * d), HEED_F32, 4, {batch, kv, rows, d}, {rows * columns, d, columns, 1}};
+  heed_attention attention = {.size = sizeof attention};
+  HD_TRY(hd_options_read(context, "heed_attention", layer->attention, &attention, sizeof attention));
+  const heed_view bias = heed_tensor_value(layer->bias), sink = heed_tensor_value(layer->sink);
+  if (layer->bias) attention.bias = &bias;
+  if (layer->sink) attention.sink = &sink;
+  return heed_attention_weights(context, &attention, &q, &k, NULL, weights);
+}
+
+heed_tensor *heed_nn_attention_apply(heed_tape *tape, const heed_nn_attention *layer, heed_tensor *x_query, heed_tensor *x_key,
+                                     heed_tensor *x_value, const heed_view *weights) {
+  if (!tape || !hd_tape_note(tape, check(hd_tape_context(tape), layer, x_key, x_value))) return NULL;
+  projected p = project(tape, layer, x_query, x_key ? x_key : x_query, x_value ? x_value : x_key ? x_key : x_query);
+  const heed_tape_attention_options options = {.size = sizeof options,
+                                               .heads = layer->heads,
+                                               .kv_heads = layer->kv_heads,
+                                               .attention = layer->attention,
+                                               .bias = layer->bias,
+                                               .sink = layer->sink};
+  heed_tensor *heads = heed_tape_attention(tape, &options, p.q, p.k, p.v);
+  if (weights && heads && !hd_tape_note(tape, look(hd_tape_context(tape), layer, &p, weights))) return NULL;
+  return heed_tape_linear(tape, heads, layer->w_o, layer->b_o);
+}
+
+/* ---- feed-forward and block ------------------------------------------------------------------------------------------------------ */
+
+heed_tensor *heed_nn_feed_forward_apply(heed_tape *tape, const heed_nn_feed_forward *layer, heed_tensor *x) {
+  heed_tensor *h = heed_tape_linear(tape, x, layer->w_up, layer->b_up);
+  h = layer->gated ? heed_tape_gate(tape, h, layer->activation) : heed_tape_activate(tape, h, layer->activation);
+  return heed_tape_linear(tape, heed_tape_dropout(tape, h, layer->dropout), layer->w_down, layer->b_down);
+}
+
+typedef heed_tensor *(*sublayer)(heed_tape *tape, const heed_nn_block *block, heed_tensor *x);
+
+static heed_tensor *attend(heed_tape *tape, const heed_nn_block *block, heed_tensor *x) {
+  return heed_nn_attention_apply(tape, &block->attention, x, NULL, NULL, NULL);
+}
+
+static heed_tensor *feed_forward(heed_tape *tape, const heed_nn_block *block, heed_tensor *x) {
+  return heed_nn_feed_forward_apply(tape, &block->feed_forward, x);
+}
+
+static heed_tensor *with_residual(heed_tape *tape, const heed_nn_block *block, const heed_nn_norm *norm, sublayer f, heed_tensor *x) {
+  heed_tensor *in = block->norm_after ? x : heed_nn_norm_apply(tape, norm, x);
+  heed_tensor *sum = heed_tape_add(tape, x, heed_tape_dropout(tape, f(tape, block, in), block->dropout));
+  return block->norm_after ? heed_nn_norm_apply(tape, norm, sum) : sum;
+}
+
+heed_tensor *heed_nn_block_apply(heed_tape *tape, const heed_nn_block *block, heed_tensor *x) {
+  heed_tensor *h = with_residual(tape, block, &block->attention_norm, attend, x);
+  return with_residual(tape, block, &block->feed_forward_norm, feed_forward, h);
+}

@@ -1,0 +1,195 @@
+/* Layers on the tape against what PyTorch computed in double precision: nn.MultiheadAttention and nn.TransformerEncoderLayer, outputs, weights and every gradient. */
+#include "fixture.h"
+
+#include "heed/nn.h"
+#include "../../src/tensor/tensor.h"
+
+static const double tolerance = 1e-5; // of the largest magnitude
+
+typedef struct {
+  heed_context *context;
+  hd_tensors *file;
+  const char *name;
+  heed_parameters *set; /* every input and parameter of the file, by its name there */
+  heed_tape *tape;
+} bench;
+
+/* A tensor of the file as a parameter, so that it gets a gradient; NULL where the file has none. */
+static heed_tensor *load(bench *b, const char *name) {
+  const fixture f = {.context = b->context, .file = b->file};
+  heed_view wide;
+  heed_tensor *t = NULL;
+  double *data = fixture_load(&f, name, &wide);
+  if (!data) return NULL;
+  ok(b->context, heed_parameters_add(b->set, name, wide.ndim, wide.dim, NULL, &t));
+  for (int64_t i = 0; i < hd_count(t); i++) hd_value(t)[i] = (float)data[i];
+  free(data);
+  return t;
+}
+
+static heed_tensor *parameter(bench *b, const char *prefix, const char *name) {
+  char full[128];
+  snprintf(full, sizeof full, "param.%s%s", prefix, name);
+  return load(b, full);
+}
+
+static void compare(const bench *b, const char *name, const float *got) {
+  const fixture f = {.context = b->context, .file = b->file};
+  heed_view wide;
+  double largest = 0, *want = fixture_load(&f, name, &wide);
+  char label[160];
+  if (!want) fail_msg("%s has no %s", b->name, name);
+  snprintf(label, sizeof label, "%s %s", b->name, name);
+  for (int64_t i = 0; i < hd_view_count(&wide); i++) largest = fmax(largest, fabs(want[i]));
+  for (int64_t i = 0; i < hd_view_count(&wide); i++) assert_close(got[i], want[i], tolerance * largest, label, 0);
+  free(want);
+}
+
+/* Backward from the file's grad_out, then every gradient under its name. */
+static void finish(bench *b, heed_tensor *out) {
+  ok(b->context, heed_tape_status(b->tape));
+  compare(b, "out", hd_value(out));
+  const fixture f = {.context = b->context, .file = b->file};
+  heed_view wide, narrow;
+  double *upstream = fixture_load(&f, "grad_out", &wide);
+  assert_non_null(upstream);
+  fixture_narrow(&wide, &narrow);
+  ok(b->context, heed_tape_backward(b->tape, out, &narrow));
+  free(narrow.data);
+  free(upstream);
+  for (int64_t i = 0; i < heed_parameters_count(b->set); i++) {
+    heed_tensor *t = heed_parameters_at(b->set, i);
+    char name[160];
+    snprintf(name, sizeof name, "grad.%s", t->name);
+    assert_non_null(heed_tensor_gradient(t).data);
+    compare(b, name, heed_tensor_gradient(t).data);
+  }
+}
+
+static bench open_file(heed_context *context, const char *path, const char *name) {
+  bench b = {.context = context, .name = name};
+  ok(context, hd_tensors_open(context, path, &b.file));
+  ok(context, heed_parameters_new(context, &b.set));
+  ok(context, heed_tape_new(context, &b.tape));
+  return b;
+}
+
+static void close_file(bench *b) {
+  heed_tape_free(b->tape);
+  heed_parameters_free(b->set);
+  hd_tensors_close(b->file);
+}
+
+/* The file's key lengths, if it has some, into the description; they live in `to`. */
+static void read_lengths(const bench *b, int64_t to[8], heed_attention *attention) {
+  int32_t lengths[8];
+  const hd_tensor *tensor = hd_tensors_find(b->file, "key_lengths");
+  if (!tensor) return;
+  assert_true(tensor->count <= 8);
+  ok(b->context, hd_tensors_read(b->context, b->file, tensor, lengths));
+  for (int64_t i = 0; i < tensor->count; i++) to[i] = lengths[i];
+  attention->key_lengths = to;
+}
+
+static int64_t heads_of(const bench *b) {
+  char text[64];
+  const fixture f = {.context = b->context, .file = b->file};
+  return atoll(fixture_attribute(&f, "heads", text));
+}
+
+/* ---- multi-head attention -------------------------------------------------------------------------------------------------------------- */
+
+/* Rows [begin, end) of a packed weight or bias, on the tape, so that its gradient is one. */
+static heed_tensor *rows(bench *b, heed_tensor *packed, int64_t third, int64_t count) {
+  int64_t n = packed ? packed->dim[0] / 3 : 0;
+  return packed ? heed_tape_slice(b->tape, packed, 0, third * n, (third + count) * n) : NULL;
+}
+
+static void one_attention(heed_context *context, const char *path, const char *name) {
+  bench b = open_file(context, path, name);
+  const fixture f = {.context = context, .file = b.file};
+  char text[64];
+  heed_attention attention = {.size = sizeof attention, .align = HEED_ALIGN_START};
+  attention.causal = strcmp(fixture_attribute(&f, "causal", text), "True") == 0;
+  int64_t key_lengths[8];
+  read_lengths(&b, key_lengths, &attention);
+  heed_tensor *x = load(&b, "x"), *memory = load(&b, "memory");
+  heed_tensor *in = parameter(&b, "", "in_proj_weight"), *in_bias = parameter(&b, "", "in_proj_bias");
+  heed_nn_attention layer = {.heads = heads_of(&b), .attention = &attention};
+  layer.w_o = parameter(&b, "", "out_proj.weight");
+  layer.b_o = parameter(&b, "", "out_proj.bias");
+  if (!memory) {
+    layer.w_qkv = in;
+    layer.b_qkv = in_bias;
+  } else if (in) { // queries from one input, keys and values in one product from the other
+    layer.w_q = rows(&b, in, 0, 1);
+    layer.b_q = rows(&b, in_bias, 0, 1);
+    layer.w_kv = rows(&b, in, 1, 2);
+    layer.b_kv = rows(&b, in_bias, 1, 2);
+  } else {
+    layer.w_q = parameter(&b, "", "q_proj_weight");
+    layer.w_k = parameter(&b, "", "k_proj_weight");
+    layer.w_v = parameter(&b, "", "v_proj_weight");
+    layer.b_q = rows(&b, in_bias, 0, 1);
+    layer.b_k = rows(&b, in_bias, 1, 1);
+    layer.b_v = rows(&b, in_bias, 2, 1);
+  }
+  const heed_tensor *keys = memory ? memory : x;
+  const int64_t dim[] = {x->dim[0], layer.heads, x->dim[1], keys->dim[1]};
+  heed_view weights = heed_view_of(NULL, HEED_F32, 4, dim);
+  weights.data = floats(hd_view_count(&weights));
+  heed_tensor *out = heed_nn_attention_apply(b.tape, &layer, x, memory, NULL, &weights);
+  ok(context, heed_tape_status(b.tape));
+  compare(&b, "weights", weights.data);
+  free(weights.data);
+  finish(&b, out);
+  close_file(&b);
+}
+
+static void multi_head_attention(void **state) {
+  (void)state;
+  heed_context *context = test_context(NULL);
+  assert_int_equal(fixtures_each(context, HEED_TEST_DATA "/expected/layers", "mha-", one_attention), 4);
+  heed_context_free(context);
+}
+
+/* ---- encoder layers --------------------------------------------------------------------------------------------------------------------- */
+
+static heed_nn_norm norm(bench *b, const char *name) {
+  return (heed_nn_norm){.weight = parameter(b, name, ".weight"), .bias = parameter(b, name, ".bias")};
+}
+
+static void one_encoder_layer(heed_context *context, const char *path, const char *name) {
+  bench b = open_file(context, path, name);
+  int64_t key_lengths[8];
+  heed_attention attention = {.size = sizeof attention};
+  read_lengths(&b, key_lengths, &attention);
+  heed_nn_block block = {.norm_after = strstr(name, "-post-") != NULL};
+  heed_tensor *x = load(&b, "x");
+  block.attention_norm = norm(&b, "norm1");
+  block.feed_forward_norm = norm(&b, "norm2");
+  block.attention = (heed_nn_attention){.heads = heads_of(&b), .attention = &attention};
+  block.attention.w_qkv = parameter(&b, "self_attn.", "in_proj_weight");
+  block.attention.b_qkv = parameter(&b, "self_attn.", "in_proj_bias");
+  block.attention.w_o = parameter(&b, "self_attn.", "out_proj.weight");
+  block.attention.b_o = parameter(&b, "self_attn.", "out_proj.bias");
+  block.feed_forward.activation = strstr(name, "gelu") ? HEED_ACTIVATION_GELU : HEED_ACTIVATION_RELU;
+  block.feed_forward.w_up = parameter(&b, "linear1", ".weight");
+  block.feed_forward.b_up = parameter(&b, "linear1", ".bias");
+  block.feed_forward.w_down = parameter(&b, "linear2", ".weight");
+  block.feed_forward.b_down = parameter(&b, "linear2", ".bias");
+  finish(&b, heed_nn_block_apply(b.tape, &block, x));
+  close_file(&b);
+}
+
+static void encoder_layers(void **state) {
+  (void)state;
+  heed_context *context = test_context(NULL);
+  assert_int_equal(fixtures_each(context, HEED_TEST_DATA "/expected/layers", "encoder-layer-", one_encoder_layer), 4);
+  heed_context_free(context);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(multi_head_attention), cmocka_unit_test(encoder_layers)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
