@@ -10,8 +10,6 @@ typedef struct settings {
   int axis; /* or HEED_ALL_AXES */
 } settings;
 
-extern const hd_operation hd_op_mean;
-
 /* x as [outer,terms,inner]. */
 typedef struct cut {
   int64_t outer, terms, inner;

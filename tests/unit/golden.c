@@ -106,7 +106,7 @@ static void attention(void **state) {
 
 /* ---- products and rows -------------------------------------------------------------------------------------------------------- */
 
-static const uint64_t gemm_hash = 0xa7e705968d269c14, rows_hash = 0xa3731eaef585052b;
+static const uint64_t gemm_hash = 0xa7e705968d269c14, rows_hash = 0xa3731eaef585052b, elements_hash = 0x405efff0d9054ff4;
 
 /* Plain, transposed and accumulated products of f32, f16 and bf16. */
 static bool gemm_at(heed_context *context, heed_level level) {
@@ -166,6 +166,43 @@ static bool rows_at(heed_context *context, heed_level level) {
   return agrees(level, "rows", h, rows_hash);
 }
 
+/* Elements, each by itself: activations with their slopes, products, dropout; and sums. */
+static bool elements_at(heed_context *context, heed_level level) {
+  enum { N = 203, ROWS = 29, COLUMNS = 7 };
+  const hd_kernels *kernels = hd_kernels_of(context);
+  random_source r = {.seed = 6};
+  float *x = normals(&r, N), *gate = normals(&r, N), *dy = normals(&r, N), *y = floats(N), *z = floats(N);
+  uint64_t h = hash_begin;
+  for (int kind = HD_RELU; kind <= HD_SIGMOID; kind++) {
+    const hd_activation_gradient g = {
+        .kind = (hd_activation)kind, .x = x, .gate = gate, .dy = dy, .dx = y, .dgate = z, .accumulate = kind > HD_RELU};
+    kernels->activate_backward(&g, N);
+    h = hash_bytes(hash_bytes(h, y, N * 4), z, N * 4);
+    kernels->activate((hd_activation)kind, x, NULL, N, z);
+    h = hash_bytes(h, z, N * 4);
+  }
+  kernels->add(x, y, N, z);
+  kernels->mul(x, gate, N, true, z);
+  kernels->scale(dy, 0.3f, N, true, z);
+  h = hash_bytes(h, z, N * 4);
+  kernels->dropout(&(hd_dropout){.seed = 9, .stream = 2, .last_dropped = 0x40000000, .factor = 1.5f, .block = 0x3fffffff}, x, N, z);
+  h = hash_bytes(h, z, N * 4);
+  kernels->sum_rows(x, ROWS, COLUMNS, COLUMNS, false, z);
+  z[COLUMNS] = kernels->sum(x, N);
+  h = hash_bytes(h, z, (COLUMNS + 1) * 4);
+  free(x);
+  free(gate);
+  free(dy);
+  free(y);
+  free(z);
+  return agrees(level, "elements", h, elements_hash);
+}
+
+static void elements(void **state) {
+  (void)state;
+  at_every_level(elements_at);
+}
+
 static void rows(void **state) {
   (void)state;
   at_every_level(rows_at);
@@ -176,6 +213,7 @@ int main(void) {
       cmocka_unit_test(attention),
       cmocka_unit_test(gemm),
       cmocka_unit_test(rows),
+      cmocka_unit_test(elements),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

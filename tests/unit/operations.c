@@ -235,11 +235,136 @@ static void gradients_accumulate(void **state) {
   heed_context_free(context);
 }
 
+/* ---- what samples do not reach ------------------------------------------------------------------------------------------------------------ */
+
+/* A tape with a parameter [4,6] and a way to give it indices. */
+typedef struct bench {
+  heed_context *context;
+  heed_parameters *set;
+  heed_tape *tape;
+  heed_tensor *x, *w;
+} bench;
+
+static bench set_up(void) {
+  bench b = {.context = test_context(NULL)};
+  ok(b.context, heed_parameters_new(b.context, &b.set));
+  ok(b.context, heed_tape_new(b.context, &b.tape));
+  ok(b.context, heed_parameters_add(b.set, "x", 2, (int64_t[]){4, 6}, NULL, &b.x));
+  ok(b.context, heed_parameters_add(b.set, "w", 1, (int64_t[]){5}, NULL, &b.w));
+  for (int i = 0; i < 24; i++) hd_value(b.x)[i] = (float)(i - 7);
+  return b;
+}
+
+static void tear_down(bench *b) {
+  heed_tape_free(b->tape);
+  heed_parameters_free(b->set);
+  heed_context_free(b->context);
+}
+
+static heed_tensor *indices(bench *b, int64_t count, const int32_t *at) {
+  const heed_view view = heed_view_of((void *)at, HEED_I32, 1, &count);
+  heed_tensor *t = heed_tape_input(b->tape, &view);
+  ok(b->context, heed_tape_status(b->tape));
+  return t;
+}
+
+/* The call gave NULL, the tape the status, the context a sentence with these words; then the tape is as new. */
+static void refused(bench *b, const heed_tensor *got, heed_status status, const char *words) {
+  if (got || heed_tape_status(b->tape) != status || !strstr(heed_error(b->context), words))
+    fail_msg("%s instead of %s: \"%s\", expected \"%s\"", heed_status_name(heed_tape_status(b->tape)), heed_status_name(status),
+             heed_error(b->context), words);
+  assert_null(heed_tape_scale(b->tape, b->x, 2)); // the first error sticks
+  heed_tape_reset(b->tape);
+}
+
+static void errors_say_what_is_allowed(void **state) {
+  (void)state;
+  bench b = set_up();
+  heed_tape *t = b.tape;
+  heed_tensor *x = b.x, *w = b.w;
+  const int32_t ids[3] = {0, 3, 4}, below[2] = {1, -1}, good[2] = {0, 1};
+  refused(&b, heed_tape_add(t, x, w), HEED_E_SHAPE, "add: a [4,6], b [5]: allowed a's shape or its last dimensions");
+  refused(&b, heed_tape_add(t, w, x), HEED_E_SHAPE, "add: a [5], b [4,6]");
+  refused(&b, heed_tape_add(t, x, NULL), HEED_E_ARGUMENT, "add: input 1 is null");
+  refused(&b, heed_tape_add(t, x, indices(&b, 2, good)), HEED_E_TYPE, "add: input 1 is i32, allowed f32");
+  refused(&b, heed_tape_mul(t, x, w), HEED_E_SHAPE, "mul: a [4,6], b [5]: allowed one shape");
+  refused(&b, heed_tape_scale(t, x, NAN), HEED_E_ARGUMENT, "scale: factor nan");
+  refused(&b, heed_tape_scale(t, x, 1e39), HEED_E_ARGUMENT, "scale: factor 1e+39");
+  refused(&b, heed_tape_activate(t, x, (heed_activation)6), HEED_E_ARGUMENT, "activate: there is no activation 6");
+  refused(&b, heed_tape_gate(t, w, HEED_ACTIVATION_SILU), HEED_E_SHAPE, "gate: x [5], allowed an even last dimension");
+  refused(&b, heed_tape_embedding(t, indices(&b, 3, ids), x), HEED_E_ARGUMENT, "embedding: id 4 at place 2, allowed 0 to 3");
+  refused(&b, heed_tape_embedding(t, indices(&b, 2, below), x), HEED_E_ARGUMENT, "embedding: id -1 at place 1, allowed 0 to 3");
+  refused(&b, heed_tape_embedding(t, indices(&b, 2, good), w), HEED_E_SHAPE, "embedding: ids [2], rows [5]");
+  refused(&b, heed_tape_gather(t, x, w), HEED_E_TYPE, "gather: ids f32, rows f32");
+  refused(&b, heed_tape_dropout(t, x, 1.5), HEED_E_ARGUMENT, "dropout: p 1.5, allowed 0 to 1");
+  refused(&b, heed_tape_dropout(t, x, NAN), HEED_E_ARGUMENT, "dropout: p nan");
+  refused(&b, heed_tape_reshape(t, x, 2, (int64_t[]){5, 5}), HEED_E_SHAPE, "reshape: [4,6] to [5,5]: not as many numbers");
+  refused(&b, heed_tape_reshape(t, x, 2, (int64_t[]){-1, 5}), HEED_E_SHAPE, "reshape: [4,6] to [-1,5]");
+  refused(&b, heed_tape_reshape(t, x, 2, (int64_t[]){-1, -1}), HEED_E_SHAPE, "reshape: [4,6] to [-1,-1]");
+  refused(&b, heed_tape_reshape(t, x, 2, (int64_t[]){-4, -6}), HEED_E_SHAPE, "reshape: [4,6] to [-4,-6]");
+  refused(&b, heed_tape_reshape(t, x, 7, (int64_t[]){1, 1, 1, 1, 1, 4, 6}), HEED_E_SHAPE, "reshape: rank 7, allowed 1 to 6");
+  refused(&b, heed_tape_transpose(t, x, 0, 2), HEED_E_ARGUMENT, "transpose: axis 2 of [4,6], allowed 0 to 1");
+  refused(&b, heed_tape_slice(t, x, 1, 4, 7), HEED_E_ARGUMENT, "slice: [4,7) of axis 1 of [4,6], allowed within [0,6)");
+  refused(&b, heed_tape_slice(t, x, -1, 0, 1), HEED_E_ARGUMENT, "slice: axis -1");
+  refused(&b, heed_tape_concat(t, 2, (heed_tensor *[]){x, w}, 0), HEED_E_SHAPE, "concat: part 1 is [5], part 0 [4,6]");
+  refused(&b, heed_tape_concat(t, 2, (heed_tensor *[]){x, NULL}, 0), HEED_E_ARGUMENT, "concat: input 1 is null");
+  refused(&b, heed_tape_concat(t, 0, NULL, 0), HEED_E_ARGUMENT, "concat: there are no parts");
+  refused(&b, heed_tape_sum(t, x, 2), HEED_E_ARGUMENT, "sum: axis 2 of [4,6], allowed 0 to 1");
+  refused(&b, heed_tape_mean(t, heed_tape_slice(t, x, 0, 1, 1), HEED_ALL_AXES), HEED_E_SHAPE, "mean: x [0,6] has nothing to average");
+  tear_down(&b);
+}
+
+/* Without training dropout is x itself; with it another step draws another mask, the same seed the same one. */
+static void dropout_acts_in_training_only(void **state) {
+  (void)state;
+  bench b = set_up();
+  float first[24];
+  heed_tape_set_training(b.tape, false);
+  assert_ptr_equal(heed_tensor_value(heed_tape_dropout(b.tape, b.x, 0.5)).data, hd_value(b.x));
+  heed_tape_set_training(b.tape, true);
+  assert_ptr_equal(heed_tensor_value(heed_tape_dropout(b.tape, b.x, 0)).data, hd_value(b.x));
+  for (int step = 0; step < 3; step++) {
+    heed_tape_reset(b.tape);
+    heed_tape_set_seed(b.tape, step == 1 ? 2 : 1);
+    const float *y = heed_tensor_value(heed_tape_dropout(b.tape, b.x, 0.5)).data;
+    for (int i = 0; i < 24; i++) assert_true(y[i] == 0 || y[i] == 2 * hd_value(b.x)[i]);
+    if (step == 0) memcpy(first, y, sizeof first);
+    else assert_int_equal(memcmp(first, y, sizeof first) == 0, step == 2);
+    const float *z = heed_tensor_value(heed_tape_dropout(b.tape, b.x, 0.5)).data; // the next one draws for itself
+    assert_int_not_equal(memcmp(y, z, sizeof first), 0);
+  }
+  const float *none = heed_tensor_value(heed_tape_dropout(b.tape, b.x, 1)).data;
+  for (int i = 0; i < 24; i++) assert_true(none[i] == 0);
+  ok(b.context, heed_tape_status(b.tape));
+  tear_down(&b);
+}
+
+/* A tensor that is used twice gets both gradients, whatever their order; rows that nobody asked for get 0. */
+static void gradients_meet(void **state) {
+  (void)state;
+  bench b = set_up();
+  const int32_t at[3] = {2, 2, 0};
+  for (int i = 0; i < 24; i++) b.x->buffer->gradient[i] = NAN; // what a buffer holds before the first gradient does not matter
+  heed_tensor *rows = heed_tape_gather(b.tape, b.x, indices(&b, 3, at));
+  ok(b.context, heed_tape_backward(b.tape, heed_tape_sum(b.tape, rows, HEED_ALL_AXES), NULL));
+  for (int i = 0; i < 24; i++) assert_true(b.x->buffer->gradient[i] == (i < 6 ? 1 : i >= 12 && i < 18 ? 2 : 0));
+  heed_tape_reset(b.tape);
+  heed_parameters_forget_gradients(b.set);
+  heed_tensor *flat = heed_tape_reshape(b.tape, b.x, 1, (int64_t[]){-1});
+  heed_tensor *product = heed_tape_mul(b.tape, flat, flat); // x² + x
+  ok(b.context, heed_tape_backward(b.tape, heed_tape_sum(b.tape, heed_tape_add(b.tape, product, flat), HEED_ALL_AXES), NULL));
+  for (int i = 0; i < 24; i++) assert_true(b.x->buffer->gradient[i] == 2 * hd_value(b.x)[i] + 1);
+  tear_down(&b);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(against_reference),
       cmocka_unit_test(same_bits),
       cmocka_unit_test(gradients_accumulate),
+      cmocka_unit_test(errors_say_what_is_allowed),
+      cmocka_unit_test(dropout_acts_in_training_only),
+      cmocka_unit_test(gradients_meet),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
