@@ -27,8 +27,8 @@ HEED_API heed_status heed_tokenizer_load(heed_context *context, const char *path
  *            text in one piece (of pairs equally frequent the one with the smaller ids). Fewer than N where the text has no more to merge
  * None has special tokens. HEED_E_ARGUMENT (kind), HEED_E_FORMAT (char, bpe: not UTF-8, names the byte), HEED_E_OVERFLOW, HEED_E_MEMORY, HEED_E_CANCELLED. */
 HEED_API heed_status heed_tokenizer_train(heed_context *context, const char *kind, heed_text text, heed_tokenizer **out);
-/* Writes tokenizer.json and tokenizer_config.json into an existing directory, as heed_tokenizer_load and Hugging Face read them. HEED_E_UNSUPPORTED (a
- * SentencePiece tokenizer), HEED_E_WRITE, HEED_E_MEMORY. */
+/* Writes tokenizer.json and tokenizer_config.json into an existing directory, as heed_tokenizer_load and Hugging Face read them. HEED_E_UNSUPPORTED (one that
+ * merges by scores: GGUF's SentencePiece), HEED_E_WRITE, HEED_E_MEMORY. */
 HEED_API heed_status heed_tokenizer_save(heed_context *context, const heed_tokenizer *tokenizer, const char *directory);
 HEED_API void heed_tokenizer_free(heed_tokenizer *tokenizer);
 

@@ -22,6 +22,10 @@ static const char *spell(const saving *s, int32_t id) {
   const hd_vocabulary *vocabulary = &s->tokenizer->vocabulary;
   const heed_text text = hd_vocabulary_text(vocabulary, id);
   const bool ordinary = vocabulary->kind[id] == HD_NORMAL;
+  if (vocabulary->kind[id] == HD_BYTE) {
+    snprintf(s->spelled, (size_t)s->room, "<0x%02X>", (unsigned)(unsigned char)text.data[0]);
+    return s->spelled;
+  }
   s->spelled[(ordinary ? kinds[s->tokenizer->settings.spelling] : hd_plain_spell)(text, s->spelled)] = 0;
   return s->spelled;
 }
@@ -75,39 +79,81 @@ static json_t *byte_level(bool prefix, bool cuts) {
   return json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", (int)prefix, "trim_offsets", 1, "use_regex", (int)cuts);
 }
 
-static json_t *normalizer(const hd_tokenizer_settings *settings) {
-  static const char *const forms[] = {[HD_NFC] = "NFC", [HD_NFD] = "NFD", [HD_NFKC] = "NFKC", [HD_NFKD] = "NFKD"};
-  return settings->form == HD_AS_IS ? json_null() : json_pack("{s:s}", "type", forms[settings->form]);
-}
-
-/* Each pattern is a Split; GPT-2's own, where it is the last one, is a part of ByteLevel. */
-static json_t *pre_tokenizer(const heed_tokenizer *tokenizer) {
-  const hd_splitter *splitter = &tokenizer->splitter;
-  if (tokenizer->settings.spelling != HD_SPELLS_BYTES) return json_null();
-  const int last = splitter->count - 1;
-  const bool own = last >= 0 && !splitter->drops_rest[last] && strcmp(splitter->pattern[last], hd_pattern_gpt2) == 0;
-  json_t *bytes = byte_level(tokenizer->settings.prefix != HD_PREFIX_NEVER, own), *list = json_array();
-  for (int i = 0; i < splitter->count - own; i++) {
-    const bool drops = splitter->drops_rest[i];
-    json_t *split = json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split", "pattern", "Regex", splitter->pattern[i], "behavior",
-                              drops ? "Removed" : "Isolated", "invert", (int)drops);
-    if (json_array_append_new(list, split) != 0) {
-      json_decref(list);
-      json_decref(bytes);
-      return NULL;
-    }
-  }
-  if (json_array_size(list) == 0) {
-    json_decref(list);
-    return bytes;
-  }
-  if (json_array_append_new(list, bytes) == 0) return json_pack("{s:s, s:o}", "type", "Sequence", "pretokenizers", list);
-  json_decref(list);
+/* A list under `key` of a "Sequence"; takes the list over. NULL is memory that ran out, in an element too. */
+static json_t *sequence(const char *key, json_t *list, bool complete) {
+  json_t *out = json_pack("{s:s, s:o}", "type", "Sequence", key, list);
+  if (complete) return out;
+  json_decref(out);
   return NULL;
 }
 
+static json_t *replace(const char *from, const char *to) {
+  return json_pack("{s:s, s:{s:s}, s:s}", "type", "Replace", "pattern", "String", from, "content", to);
+}
+
+/* SentencePiece's dummy prefix is a normalizer; the other prefixes are a part of Metaspace. */
+static json_t *normalizer(const hd_tokenizer_settings *settings) {
+  static const char *const forms[] = {[HD_NFC] = "NFC", [HD_NFD] = "NFD", [HD_NFKC] = "NFKC", [HD_NFKD] = "NFKD"};
+  json_t *form = settings->form == HD_AS_IS ? json_null() : json_pack("{s:s}", "type", forms[settings->form]);
+  if (settings->spelling != HD_SPELLS_MARKS || settings->prefix != HD_PREFIX_EVERY) return form;
+  json_t *list = json_array();
+  bool complete = settings->form == HD_AS_IS || json_array_append_new(list, form) == 0;
+  complete = json_array_append_new(list, json_pack("{s:s, s:s}", "type", "Prepend", "prepend", HD_SPACE_MARK)) == 0 && complete;
+  complete = json_array_append_new(list, replace(" ", HD_SPACE_MARK)) == 0 && complete;
+  return sequence("normalizers", list, complete);
+}
+
+static json_t *metaspace(const hd_tokenizer_settings *settings) {
+  static const char *const schemes[] = {[HD_PREFIX_NEVER] = "never", [HD_PREFIX_FIRST] = "first", [HD_PREFIX_UNLESS_SPACE] = "always"};
+  if (settings->prefix == HD_PREFIX_EVERY) return json_null();
+  return json_pack("{s:s, s:s, s:s, s:b}", "type", "Metaspace", "replacement", HD_SPACE_MARK, "prepend_scheme", schemes[settings->prefix],
+                   "split", (int)settings->cut_at_spaces);
+}
+
+/* Each pattern is a Split; GPT-2's own, where it is the last one, is a part of ByteLevel. */
+static json_t *splits(const heed_tokenizer *tokenizer) {
+  const hd_splitter *splitter = &tokenizer->splitter;
+  const int last = splitter->count - 1;
+  const bool own = last >= 0 && !splitter->drops_rest[last] && strcmp(splitter->pattern[last], hd_pattern_gpt2) == 0;
+  json_t *bytes = byte_level(tokenizer->settings.prefix != HD_PREFIX_NEVER, own), *list = json_array();
+  const int count = splitter->count - own;
+  bool complete = true;
+  if (count == 0) {
+    json_decref(list);
+    return bytes;
+  }
+  for (int i = 0; i < count; i++) {
+    const bool drops = splitter->drops_rest[i];
+    json_t *split = json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split", "pattern", "Regex", splitter->pattern[i], "behavior",
+                              drops ? "Removed" : "Isolated", "invert", (int)drops);
+    complete = json_array_append_new(list, split) == 0 && complete;
+  }
+  complete = json_array_append_new(list, bytes) == 0 && complete;
+  return sequence("pretokenizers", list, complete);
+}
+
+static json_t *pre_tokenizer(const heed_tokenizer *tokenizer) {
+  switch (tokenizer->settings.spelling) {
+  case HD_SPELLS_BYTES: return splits(tokenizer);
+  case HD_SPELLS_MARKS: return metaspace(&tokenizer->settings);
+  case HD_SPELLS_PLAIN: break;
+  }
+  return json_null();
+}
+
 static json_t *decoder(const hd_tokenizer_settings *settings) {
-  return settings->spelling == HD_SPELLS_BYTES ? byte_level(true, true) : json_pack("{s:s}", "type", "Fuse");
+  if (settings->spelling == HD_SPELLS_BYTES) return byte_level(true, true);
+  json_t *fuse = json_pack("{s:s}", "type", "Fuse");
+  if (settings->spelling == HD_SPELLS_PLAIN) return fuse;
+  json_t *list = json_array();
+  bool complete = json_array_append_new(list, replace(HD_SPACE_MARK, " ")) == 0;
+  if (settings->byte_fallback) complete = json_array_append_new(list, json_pack("{s:s}", "type", "ByteFallback")) == 0 && complete;
+  complete = json_array_append_new(list, fuse) == 0 && complete;
+  if (settings->strips_space) {
+    json_t *strip = json_pack("{s:s, s:s, s:i, s:i}", "type", "Strip", "content", " ", "start", 1, "stop", 0);
+    complete = json_array_append_new(list, strip) == 0 && complete;
+  }
+  return sequence("decoders", list, complete);
 }
 
 /* Special tokens around a text, which is "A" (in a pair, the second text is "B"). */
@@ -205,11 +251,11 @@ heed_status heed_tokenizer_save(heed_context *context, const heed_tokenizer *tok
   if (!context || !tokenizer || !directory)
     return hd_fail(context, HEED_E_ARGUMENT, "heed_tokenizer_save: context, tokenizer and directory must not be null");
   const hd_vocabulary *vocabulary = &tokenizer->vocabulary;
-  HD_REQUIRE(tokenizer->settings.spelling != HD_SPELLS_MARKS, context, HEED_E_UNSUPPORTED,
-             "%s: heed does not write SentencePiece tokenizers (known: byte-level BPE, characters)", directory);
+  HD_REQUIRE(!tokenizer->settings.scored, context, HEED_E_UNSUPPORTED,
+             "%s: heed does not write tokenizers that merge by scores (known: those with a list of merges)", directory);
   saving s = {.context = context, .tokenizer = tokenizer};
   for (int64_t id = 0; id < vocabulary->count; id++) s.room = HD_MAX(s.room, (int64_t)vocabulary->begin[id + 1] - vocabulary->begin[id]);
-  s.room = 3 * s.room + 1;
+  s.room = 3 * s.room + (int64_t)sizeof "<0x00>";
   HD_TRY(hd_allocate(context, "a token", s.room, 1, &s.spelled));
   heed_status status = write_one(&s, directory, "tokenizer.json", build_document);
   if (status == HEED_OK) status = write_one(&s, directory, "tokenizer_config.json", build_config);
