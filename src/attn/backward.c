@@ -98,16 +98,14 @@ static void begin_visit(const struct job *job, const struct worker *worker, int6
   memset(visit->total, 0, (size_t)(problem->d * rows->padded) * sizeof(float));
 }
 
-/* Adds the chunk's dq to that of the chunks before it and begins a new one. */
+/* Adds the chunk's dq to that of the chunks before it; a new one may begin. */
 static void merge_chunk(const struct job *job, struct visit *visit) {
-  int64_t d = job->from.problem->d;
+  const int64_t d = job->from.problem->d;
   for (int i = 0; i < visit->rows.blocks; i++) {
     const hd_attn_gradient *g = &visit->rows.gradient[i];
     float *total = visit->total + g->block.shift * d;
-    for (int64_t j = 0; j < d * g->block.lanes; j++) {
-      total[j] += g->dq[j];
-      g->dq[j] = 0;
-    }
+    job->from.problem->kernels->add(total, g->dq, d * g->block.lanes, total);
+    memset(g->dq, 0, (size_t)(d * g->block.lanes) * sizeof *g->dq);
   }
 }
 
@@ -116,19 +114,20 @@ static void end_visit(const struct job *job, const struct worker *worker, struct
   const hd_kernels *kernels = problem->kernels;
   const hd_lanes *lanes = &visit->rows.lanes;
   if (!job->dq.data) return;
+  const bool direct = job->dq.type == HEED_F32 && job->dq.column_stride == 1;
   float *rows[HD_MAX_LANES];
+  char *address[HD_MAX_LANES];
   merge_chunk(job, visit);
-  for (int lane = 0; lane < lanes->count; lane++) rows[lane] = worker->scratch.rows + lane * problem->d;
+  hd_lane_addresses(&job->dq, lanes, address);
+  for (int i = 0; i < lanes->count; i++) rows[i] = direct ? (float *)address[i] : worker->scratch.rows + i * problem->d;
+  kernels->row_scale(visit->total, problem->d * visit->rows.padded, job->factor);
   for (int i = 0; i < visit->rows.blocks; i++) {
     const hd_attn_block *block = &visit->rows.gradient[i].block;
     kernels->from_lanes(visit->total + block->shift * problem->d, block->lanes, HD_MIN(lanes->count - block->shift, block->lanes),
                         problem->d, rows + block->shift);
   }
-  for (int lane = 0; lane < lanes->count; lane++) {
-    kernels->row_scale(rows[lane], problem->d, job->factor);
-    hd_from_floats(kernels, rows[lane], problem->d, hd_grid_row(&job->dq, lanes->batch, lanes->head[lane], lanes->row[lane]), job->dq.type,
-                   job->dq.column_stride);
-  }
+  for (int i = 0; !direct && i < lanes->count; i++)
+    hd_from_floats(kernels, rows[i], problem->d, address[i], job->dq.type, job->dq.column_stride);
 }
 
 /* ---- one tile of keys meets one query tile -------------------------------------------------------------------------------------------- */
@@ -145,6 +144,20 @@ static void padded_rows(const struct job *job, const hd_grid *grid, const hd_lan
   }
 }
 
+/* A visit's rows, found when a tile of the piece first needs them. */
+struct rows {
+  bool found;
+  const float *q[HD_MAX_LANES], *dout[HD_MAX_LANES];
+};
+
+static void find_rows(const struct job *job, const struct worker *worker, const hd_lanes *lanes, struct rows *rows) {
+  if (rows->found) return;
+  rows->found = true;
+  if (job->dv.data) padded_rows(job, &job->from.dout, lanes, job->from.problem->dv, job->dv_columns, worker, worker->douts, rows->dout);
+  if (job->dk.data || job->from.problem->scoring)
+    padded_rows(job, &job->from.q, lanes, job->from.problem->d, job->d_columns, worker, worker->queries, rows->q);
+}
+
 /* Asks for the rows of a visit to come, while the sums over this one's run. */
 static void look_ahead(const hd_grid *grid, const hd_lanes *next, hd_attn_tile *tile) {
   memset(tile->ahead, 0, sizeof tile->ahead);
@@ -152,12 +165,11 @@ static void look_ahead(const hd_grid *grid, const hd_lanes *next, hd_attn_tile *
 }
 
 /* index: of the tile in its piece. next: the visit that follows, already begun, or NULL. */
-static void meet(const struct job *job, const struct worker *worker, struct visit *visit, const struct visit *next, hd_attn_tile *tile,
-                 int64_t index, int64_t k0) {
+static void meet(const struct job *job, const struct worker *worker, struct visit *visit, const struct visit *next, struct rows *rows,
+                 hd_attn_tile *tile, int64_t index, int64_t k0) {
   const hd_problem *problem = job->from.problem;
   const hd_kernels *kernels = problem->kernels;
   const hd_lanes *lanes = &visit->rows.lanes;
-  const float *rows[HD_MAX_LANES];
   const hd_lanes *next_lanes = next ? &next->rows.lanes : NULL;
   uint64_t visible[HD_KEY_TILE];
   memset(tile->ahead, 0, sizeof tile->ahead);
@@ -169,24 +181,23 @@ static void meet(const struct job *job, const struct worker *worker, struct visi
     if (g->dq) tile->ahead[2] = (hd_ahead){.at = g->dq, .stride = padded, .columns = padded, .rows = (int)d};
   }
   if (!hd_visit_tile(&job->from, &worker->scratch, &visit->rows, tile, k0, visible)) return;
+  find_rows(job, worker, lanes, rows);
   if (job->dv.data) {
     look_ahead(&job->from.dout, next_lanes, tile);
-    padded_rows(job, &job->from.dout, lanes, problem->dv, job->dv_columns, worker, worker->douts, rows);
-    kernels->attn_backward_keys(tile, worker->scratch.p, lanes->count, rows, job->dv_columns,
+    kernels->attn_backward_keys(tile, worker->scratch.p, lanes->count, rows->dout, job->dv_columns,
                                 worker->dv + index * HD_KEY_TILE * job->dv_columns);
   }
   if (!job->dk.data && !problem->scoring) return;
   look_ahead(&job->from.q, next_lanes, tile);
-  padded_rows(job, &job->from.q, lanes, problem->d, job->d_columns, worker, worker->queries, rows);
   const int64_t at = index * HD_KEY_TILE * job->key_columns;
   if (!problem->scoring) {
-    kernels->attn_backward_keys(tile, worker->scratch.ds, lanes->count, rows, job->d_columns, worker->dk + at);
+    kernels->attn_backward_keys(tile, worker->scratch.ds, lanes->count, rows->q, job->d_columns, worker->dk + at);
   } else {
     const hd_score_place place = hd_visit_place(&job->from, &worker->scratch, &visit->rows, tile, k0);
     problem->scoring->kind->gradients(problem->scoring, &place,
                                       &(hd_score_gradients){.ds = worker->scratch.ds,
                                                             .gradient = visit->rows.gradient,
-                                                            .queries = rows,
+                                                            .queries = rows->q,
                                                             .rows = worker->queries,
                                                             .dk = worker->dk + at,
                                                             .dw = worker->dw + at,
@@ -245,10 +256,12 @@ static void run_piece(struct job *job, const struct slot *slot, int64_t piece, c
     if (piece == 0) begin_visit(job, worker, slot->kv, i, visit);
     const struct visit *next = far && i + 1 < job->visits ? &slot->visits[i + 1] : NULL;
     if (next && atomic_load_explicit(&next->passed, memory_order_acquire) == 0) next = NULL; // not begun
+    struct rows rows;
+    rows.found = false;
     for (int64_t t = 0; t < tiles; t++) {
       int64_t k0 = (first + t) * HD_KEY_TILE;
       if (k0 > 0 && k0 % HD_KEY_CHUNK == 0) merge_chunk(job, visit);
-      if (tile[t].keys > 0) meet(job, worker, visit, t == 0 ? next : NULL, &tile[t], t, k0);
+      if (tile[t].keys > 0) meet(job, worker, visit, t == 0 ? next : NULL, &rows, &tile[t], t, k0);
     }
     if (piece == job->head_pieces - 1) end_visit(job, worker, visit);
     atomic_store_explicit(&visit->passed, piece + 1, memory_order_release);

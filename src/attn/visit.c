@@ -45,11 +45,13 @@ static void begin_rows(const hd_backward *from, const hd_visit_scratch *scratch,
   hd_lane_rows(problem->kernels, &from->out, lanes, 0, problem->dv, scratch->rows, rows);
   problem->kernels->to_lanes(rows + g->block.shift, used, problem->dv, 1.0f, out, g->block.lanes);
   memset(delta, 0, (size_t)g->block.lanes * sizeof *delta);
-  for (int64_t c = 0; c < problem->dv; c++)
-    for (int lane = 0; lane < g->block.lanes; lane++) delta[lane] += g->dout[c * g->block.lanes + lane] * out[c * g->block.lanes + lane];
+  for (int64_t at = 0; at < problem->dv * g->block.lanes; at += g->block.lanes)
+    problem->kernels->mul(g->dout + at, out + at, g->block.lanes, true, delta);
+  char *natural_lse[HD_MAX_LANES];
+  hd_lane_addresses(&from->lse, lanes, natural_lse);
   for (int lane = 0; lane < g->block.lanes; lane++) {
     int at = g->block.shift + lane;
-    float natural = lane < used ? *(const float *)hd_grid_row(&from->lse, lanes->batch, lanes->head[at], lanes->row[at]) : 0;
+    float natural = lane < used ? *(const float *)natural_lse[at] : 0;
     lse[lane] = (float)(natural * HD_LOG2E);
     if (natural == -INFINITY) delta[lane] = 0;
   }
