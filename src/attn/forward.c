@@ -115,17 +115,20 @@ static void merge_sink(const struct job *job, const hd_lanes *lanes, hd_attn_blo
   problem->kernels->attn_merge(block);
 }
 
-/* What the tiles after this one read: more keys and values, where a head's do not stay in the second-level cache by themselves. After the last tile of all it is the rows of the output, and the queries
- * that this worker is likely to take next. */
-static void look_ahead(const struct job *job, const hd_lanes *lanes, int64_t keys_left, hd_attn_tile *tile) {
+/* What this worker reads later, as far as it does not stay in the second-level cache by itself: under a window that moves on, the keys that its next walk adds in front of this one's, [begin, ...);
+ * else the keys after these. With the last tile of all it is the rows of the output, and the queries that it is likely to take next. */
+static void look_ahead(const struct job *job, const hd_lanes *lanes, int64_t begin, int64_t k0, int64_t keys_left, hd_attn_tile *tile) {
   const hd_problem *problem = job->problem;
   const hd_grid *k = &job->k->grid, *v = &job->v->grid;
+  const int64_t apart = job->tiling.queries * problem->context->threads; // this walk's queries and the next one's
   if (keys_left > 0) {
     if (!tile->k || job->k->cache || problem->keys * (problem->d + problem->dv) <= NEAR_FLOATS) return;
-    tile->ahead[0] = hd_rows_ahead(k, tile->k + HD_KEY_TILE * tile->k_stride, keys_left);
-    tile->ahead[1] = hd_rows_ahead(v, tile->v + HD_KEY_TILE * tile->v_stride, keys_left);
+    int64_t rows = begin > 0 ? HD_MIN(begin, apart) - (k0 - begin) : keys_left;
+    int64_t away = begin > 0 ? -HD_MIN(begin, apart) : HD_KEY_TILE;
+    tile->ahead[0] = hd_rows_ahead(k, tile->k + away * tile->k_stride, rows);
+    tile->ahead[1] = hd_rows_ahead(v, tile->v + away * tile->v_stride, rows);
   } else {
-    int64_t rows = lanes->count / lanes->heads, next = lanes->row[0] - job->tiling.queries * problem->context->threads;
+    int64_t rows = lanes->count / lanes->heads, next = lanes->row[0] - apart;
     tile->ahead[0] = hd_rows_ahead(&job->out, hd_grid_row(&job->out, lanes->batch, lanes->head[0], lanes->row[0]), rows);
     if (next >= 0) tile->ahead[1] = hd_rows_ahead(&job->q, hd_grid_row(&job->q, lanes->batch, lanes->head[0], next), job->tiling.queries);
   }
@@ -174,7 +177,7 @@ static void attend_lanes(const struct job *job, const struct worker *worker, con
       tile.scored = true;
     }
     if (hd_terms_in_lanes(problem, lanes, k0, k1, worker->rows, worker->terms, padded)) tile.bias = worker->terms;
-    look_ahead(job, lanes, end - k1, &tile);
+    look_ahead(job, lanes, begin, k0, end - k1, &tile);
     for (int i = 0; i < count; i++) kernels->attn_tile(&blocks[i], &tile);
   }
   for (int i = 0; i < count; i++) {
