@@ -207,12 +207,6 @@ static void meet(const struct job *job, const struct worker *worker, struct visi
 
 /* ---- pieces --------------------------------------------------------------------------------------------------------------------------- */
 
-/* Waits until *counter has reached value. The one waited for is at work, so a short spin mostly does; then others may have the processor. */
-static void wait_for(_Atomic int64_t *counter, int64_t value) {
-  for (int spins = 0; atomic_load_explicit(counter, memory_order_acquire) < value; spins++)
-    if (spins > 1000) sched_yield();
-}
-
 static void write_keys(const struct job *job, const hd_grid *grid, int64_t kv, int64_t k0, int keys, float *rows, int64_t columns,
                        int64_t width, float factor) {
   const hd_problem *problem = job->from.problem;
@@ -252,7 +246,7 @@ static void run_piece(struct job *job, const struct slot *slot, int64_t piece, c
   memset(worker->dv, 0, (size_t)(job->dv_columns * HD_KEY_TILE * tiles) * sizeof(float));
   for (int64_t i = 0; i < job->visits; i++) {
     struct visit *visit = &slot->visits[i];
-    wait_for(&visit->passed, piece);
+    hd_wait_for(&visit->passed, piece);
     if (piece == 0) begin_visit(job, worker, slot->kv, i, visit);
     const struct visit *next = far && i + 1 < job->visits ? &slot->visits[i + 1] : NULL;
     if (next && atomic_load_explicit(&next->passed, memory_order_acquire) == 0) next = NULL; // not begun

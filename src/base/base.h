@@ -70,6 +70,8 @@ void hd_parallel(heed_context *context, int64_t count, heed_parallel_body body, 
 /* The default heed_parallel_for: OpenMP where the library is built with it. */
 void hd_parallel_openmp(void *user, int threads, int64_t count, heed_parallel_body body, void *argument);
 int hd_processors(void);
+/* Waits until *counter has reached value, which a piece that has begun will bring about. */
+void hd_wait_for(_Atomic int64_t *counter, int64_t value);
 
 /* Seconds of a steady clock. */
 double hd_now(void);

@@ -3,9 +3,8 @@
 #define _GNU_SOURCE
 #include "base.h"
 
-#ifdef __linux__
 #include <sched.h>
-#endif
+#include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>
 #ifdef _OPENMP
@@ -52,4 +51,10 @@ void hd_parallel(heed_context *context, int64_t count, heed_parallel_body body, 
   } else {
     context->parallel_for(context->parallel_user, workers, count, body, argument);
   }
+}
+
+/* The one waited for is at work, so a short spin mostly does; then others may have the processor. */
+void hd_wait_for(_Atomic int64_t *counter, int64_t value) {
+  for (int spins = 0; atomic_load_explicit(counter, memory_order_acquire) < value; spins++)
+    if (spins > 1000) sched_yield();
 }

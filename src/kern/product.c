@@ -1,11 +1,14 @@
 /* product.c: products of rows of activations with a matrix of weights, packed or not, cut into pieces for threads.
  *
- * A piece is a block of rows and some groups of 64 outputs of one product (or several small products of a batch). Block by block of inputs, its rows are copied (unless one group is all there is) so that
- * they lie close together in the second-level cache, then each group's weights are brought into a slab that stays in the nearest caches while all the rows are
- * multiplied by it; their chains rest in y meanwhile, or in scratch where y is not f32 with contiguous columns. So what the inner loops read is near, whatever
- * the strides and types, and pieces share nothing. A single row reads packed weights directly, once. How the work is cut changes no bit (matrix.h). */
+ * A piece is a group of 64 outputs for a block of rows and a block of inputs of one product (or several small products of a batch). Its rows are copied so that they lie close
+ * together in the second-level cache, then the group's weights are brought into a slab that stays in the nearest caches while all the rows are multiplied by it; chains rest
+ * in y between blocks of inputs, or in scratch where y is not f32 with contiguous columns. So what the inner loops read is near, whatever the strides and types. A thread
+ * takes pieces that share rows one after another, so that it copies these once, and the same outputs again and again, so that their chains stay near. A single row reads
+ * packed weights directly, once. How the work is cut changes no bit (matrix.h). */
 #include "gemm.h"
 #include "matrix.h"
+
+#include <stdatomic.h>
 
 /* Inputs of a block, a multiple of 32. */
 enum { BLOCK_INPUTS = 256 };
@@ -17,17 +20,17 @@ enum { BLOCK_STRIDE = BLOCK_INPUTS + HD_PANEL };
  * would let it show. Whole register tiles of 4 and 6 rows. */
 enum { ROW_TILE = 12, BLOCK_ROWS = 43 * ROW_TILE };
 
-/* Fewer rows a piece are not worth a thread of their own. */
-enum { LEAST_ROWS = 24 };
+/* Fewer rows a piece are not worth a slab of their own. */
+enum { LEAST_ROWS = 48 };
 
-/* A piece copies its rows for itself, at about the cost of multiplying them by 10 to 30 outputs: so it has so many groups, unless threads need work. */
-enum { PIECE_GROUPS = 6 };
+/* Groups of a piece where y is not in place, since all of a chain is one piece: each copies its rows, and needs scratch for its outputs. */
+enum { SCRATCH_GROUPS = 4 };
 
-/* More would need much scratch where y is not in place. */
-enum { MOST_SCRATCH_GROUPS = 4 };
+/* Groups a thread takes through all blocks of inputs before others: their chains, beside the copied rows, stay in the second-level cache. */
+enum { NEAR_GROUPS = 6 };
 
-/* Pieces a thread, where there is enough work: so that threads end together on a busy machine. */
-enum { PIECES_A_THREAD = 6 };
+/* Pieces a thread in a turn: rows are cut for them, so more would show where a product is small. */
+enum { PIECES_A_THREAD = 2 };
 
 /* Small products of a batch share a piece up to about this many multiply-adds: some ten microseconds. */
 enum { LEAST_WORK = 1 << 18 };
@@ -45,12 +48,24 @@ struct work {
   int64_t entries; /* of the batch */
   int batch_rank;
   const int64_t *batch, *x_batch, *w_batch, *y_batch;
-  int64_t piece_rows, piece_entries, column_blocks; /* of several rows */
-  int64_t piece_panels;                             /* of a single row */
+  int64_t piece_rows, piece_entries, piece_inputs; /* of several rows */
+  int64_t row_blocks, column_blocks, input_blocks; /* how many of them */
+  int64_t blocks_together,
+      columns_together; /* blocks of rows, counted over the batch, and columns that take a block of inputs before the next */
+  int64_t slots, turns; /* pieces of a turn; see claim */
+  int64_t piece_panels; /* of a single row */
   bool x_in_place, y_in_place;
-  float *
-      scratch; /* for each worker: slab [HD_GROUP][BLOCK_INPUTS], rows [piece_rows][BLOCK_STRIDE], y [piece_rows][y_stride], both unless in place */
-  int64_t scratch_floats, y_stride;
+  int64_t y_stride; /* of scratch */
+  int64_t worker_count;
+  struct worker *workers;
+  _Atomic int64_t *state; /* [slots] */
+};
+
+struct worker {
+  float *slab, *x_block,
+      *y_block;       /* [HD_GROUP][BLOCK_INPUTS], [piece_rows][BLOCK_STRIDE], [piece_rows][y_stride]; the last two unless in place */
+  const void *copied; /* what x_block holds */
+  int64_t copied_rows, copied_inputs;
 };
 
 /* One piece's share of one product. */
@@ -58,8 +73,8 @@ struct part {
   const struct work *work;
   hd_rectangle w, x, y; /* from the part's first row and output on */
   const float *bias;
-  int64_t rows, first_output, outputs;
-  float *slab, *x_block, *y_block;
+  int64_t rows, first_output, outputs, from, end; /* inputs [from, end) */
+  struct worker *worker;
 };
 
 static hd_rectangle rectangle_from(hd_rectangle from, int64_t offset, int64_t row, int64_t column) {
@@ -82,12 +97,13 @@ static int64_t entry_offset(const struct work *p, int64_t entry, const int64_t *
 static void fill_slab(const struct part *part, int64_t first, int64_t outputs, int64_t from, int64_t inputs) {
   const struct work *p = part->work;
   if (p->panels.data) {
-    p->kernels->unpack(&p->panels, (part->first_output + first) / HD_PANEL, hd_ceil_div(outputs, HD_PANEL), from, inputs, part->slab);
+    p->kernels->unpack(&p->panels, (part->first_output + first) / HD_PANEL, hd_ceil_div(outputs, HD_PANEL), from, inputs,
+                       part->worker->slab);
     return;
   }
   for (int64_t panel = 0; panel < outputs; panel += HD_PANEL) {
     hd_rectangle w = rectangle_from(part->w, 0, from, first + panel);
-    p->kernels->gather(&w, inputs, HD_MIN(HD_PANEL, outputs - panel), part->slab + panel * inputs, HD_PANEL);
+    p->kernels->gather(&w, inputs, HD_MIN(HD_PANEL, outputs - panel), part->worker->slab + panel * inputs, HD_PANEL);
   }
 }
 
@@ -96,7 +112,7 @@ static void put_block(const struct part *part) {
   const hd_rectangle *y = &part->y;
   for (int64_t r = 0; r < part->rows; r++)
     for (int64_t o = 0; o < part->outputs; o++) {
-      float value = part->y_block[r * part->work->y_stride + o];
+      float value = part->worker->y_block[r * part->work->y_stride + o];
       int64_t at = r * y->row_stride + o * y->column_stride;
       if (part->bias) value += part->bias[part->work->bias_of_rows ? r : o];
       if (y->type == HEED_F32) ((float *)y->data)[at] = value;
@@ -104,22 +120,33 @@ static void put_block(const struct part *part) {
     }
 }
 
+/* The part's rows of x, near: they are there already where the worker's last piece had the same. */
+static const float *near_rows(const struct part *part, const hd_rectangle *x, int64_t inputs) {
+  struct worker *worker = part->worker;
+  if (worker->copied != x->data || worker->copied_rows != part->rows || worker->copied_inputs != inputs)
+    part->work->kernels->gather(x, part->rows, inputs, worker->x_block, BLOCK_STRIDE);
+  worker->copied = x->data;
+  worker->copied_rows = part->rows;
+  worker->copied_inputs = inputs;
+  return worker->x_block;
+}
+
 /* All the part's outputs for a block of inputs. */
 static void multiply_block(const struct part *part, int64_t from, int64_t inputs) {
   const struct work *p = part->work;
-  hd_rectangle x = rectangle_from(part->x, 0, 0, from);
-  if (!p->x_in_place) p->kernels->gather(&x, part->rows, inputs, part->x_block, BLOCK_STRIDE);
+  const hd_rectangle x = rectangle_from(part->x, 0, 0, from);
+  const float *rows = p->x_in_place ? x.data : near_rows(part, &x, inputs);
   for (int64_t first = 0; first < part->outputs; first += HD_GROUP) {
     hd_product product = {
-        .x = p->x_in_place ? x.data : part->x_block,
+        .x = rows,
         .x_stride = p->x_in_place ? x.row_stride : BLOCK_STRIDE,
         .rows = part->rows,
-        .w = part->slab,
+        .w = part->worker->slab,
         .w_stride = inputs * HD_PANEL,
         .inputs = inputs,
         .first = from == 0 && !p->accumulate,
         .bias = part->bias && p->y_in_place && from + inputs == p->inputs ? part->bias + first : NULL,
-        .y = (p->y_in_place ? (float *)part->y.data : part->y_block) + first,
+        .y = (p->y_in_place ? (float *)part->y.data : part->worker->y_block) + first,
         .y_stride = p->y_in_place ? part->y.row_stride : p->y_stride,
         .outputs = (int)HD_MIN(HD_GROUP, part->outputs - first),
     };
@@ -130,27 +157,32 @@ static void multiply_block(const struct part *part, int64_t from, int64_t inputs
 
 static void multiply_part(const struct part *part) {
   const struct work *p = part->work;
-  if (!p->y_in_place && p->accumulate) p->kernels->gather(&part->y, part->rows, part->outputs, part->y_block, p->y_stride);
-  for (int64_t from = 0; from < p->inputs || from == 0; from += BLOCK_INPUTS)
-    multiply_block(part, from, HD_MIN(BLOCK_INPUTS, p->inputs - from));
+  if (!p->y_in_place && p->accumulate) p->kernels->gather(&part->y, part->rows, part->outputs, part->worker->y_block, p->y_stride);
+  for (int64_t from = part->from; from < part->end || from == 0; from += BLOCK_INPUTS)
+    multiply_block(part, from, HD_MIN(BLOCK_INPUTS, part->end - from));
   if (!p->y_in_place) put_block(part);
 }
 
-static void multiply_piece(void *argument, int64_t i, int worker) {
-  const struct work *p = argument;
-  int64_t groups = hd_ceil_div(p->outputs, HD_GROUP), row_blocks = hd_ceil_div(p->rows, p->piece_rows), column = i % p->column_blocks;
-  int64_t output = groups * column / p->column_blocks * HD_GROUP, row = i / p->column_blocks % row_blocks * p->piece_rows;
-  int64_t entry = i / p->column_blocks / row_blocks * p->piece_entries, end = HD_MIN(entry + p->piece_entries, p->entries);
+/* What the slot has to do in a turn. Blocks of rows, counted over the batch, and columns come in bands; a turn is a block of inputs of a band, and bands take all theirs before
+ * the next one. */
+static void multiply_piece(const struct work *p, int64_t turn, int64_t slot, struct worker *worker) {
+  const int64_t groups = hd_ceil_div(p->outputs, HD_GROUP), input = turn % p->input_blocks, band = turn / p->input_blocks;
+  const int64_t column_bands = hd_ceil_div(p->column_blocks, p->columns_together);
+  const int64_t column = band % column_bands * p->columns_together + slot % p->columns_together;
+  const int64_t block = band / column_bands * p->blocks_together + slot / p->columns_together;
+  const int64_t output = groups * column / p->column_blocks * HD_GROUP, row = block % p->row_blocks * p->piece_rows;
+  int64_t entry = block / p->row_blocks * p->piece_entries, end = HD_MIN(entry + p->piece_entries, p->entries);
+  if (column >= p->column_blocks) return;
   struct part part = {
       .work = p,
       .bias = p->bias ? p->bias + (p->bias_of_rows ? row : output) : NULL,
       .rows = HD_MIN(p->piece_rows, p->rows - row),
       .first_output = output,
       .outputs = HD_MIN(groups * (column + 1) / p->column_blocks * HD_GROUP, p->outputs) - output,
-      .slab = p->scratch + worker * p->scratch_floats,
+      .from = input * p->piece_inputs,
+      .end = HD_MIN((input + 1) * p->piece_inputs, p->inputs),
+      .worker = worker,
   };
-  part.x_block = part.slab + HD_GROUP * BLOCK_INPUTS;
-  part.y_block = part.x_block + (p->x_in_place ? 0 : p->piece_rows * BLOCK_STRIDE);
   for (; entry < end; entry++) {
     part.x = rectangle_from(p->x, entry_offset(p, entry, p->x_batch), row, 0);
     part.y = rectangle_from(p->y, entry_offset(p, entry, p->y_batch), row, output);
@@ -159,33 +191,84 @@ static void multiply_piece(void *argument, int64_t i, int worker) {
   }
 }
 
-/* Cuts the work into pieces: the blocks of rows and columns, and how many entries of the batch a piece takes. */
+/* ---- who takes what ---------------------------------------------------------------------------------------------------------------------- */
+
+/* A slot's state is twice the turns it has behind it, and one more while somebody is at its next. Whoever is at a turn has seen every slot taken for the turn before, so a
+ * slot that is late is at work. */
+static bool claim(_Atomic int64_t *state, int64_t turn) {
+  int64_t free = 2 * turn;
+  hd_wait_for(state, free);
+  return atomic_load_explicit(state, memory_order_relaxed) == free &&
+         atomic_compare_exchange_strong_explicit(state, &free, free + 1, memory_order_acquire, memory_order_relaxed);
+}
+
+/* The n-th slot that a worker tries: its own share from the front, then those of others from the back, which their owners reach last. */
+static int64_t slot_of(const struct work *p, int64_t worker, int64_t n) {
+  const int64_t begin = p->slots * worker / p->worker_count, end = p->slots * (worker + 1) / p->worker_count;
+  if (n < end - begin) return begin + n;
+  return n < p->slots - begin ? p->slots - 1 - (n - (end - begin)) : p->slots - 1 - n;
+}
+
+/* All that is left to take. */
+static void run_worker(void *argument, int64_t i, int worker) {
+  const struct work *p = argument;
+  (void)worker;
+  for (int64_t turn = 0; turn < p->turns; turn++)
+    for (int64_t n = 0; n < p->slots; n++) {
+      const int64_t slot = slot_of(p, i, n);
+      if (!claim(&p->state[slot], turn)) continue;
+      multiply_piece(p, turn, slot, &p->workers[i]);
+      atomic_store_explicit(&p->state[slot], 2 * turn + 2, memory_order_release);
+    }
+}
+
+/* Cuts the work into pieces. */
 static void cut(const heed_context *context, struct work *p) {
-  int64_t groups = hd_ceil_div(p->outputs, HD_GROUP), threads = context->threads;
-  int64_t row_blocks = hd_ceil_div(p->rows, BLOCK_ROWS);
-  if (p->entries * row_blocks * groups < threads)
-    row_blocks = HD_MAX(row_blocks, HD_MIN(hd_ceil_div(threads, p->entries * groups), p->rows / LEAST_ROWS));
-  p->piece_rows = hd_ceil_div(hd_ceil_div(p->rows, row_blocks), ROW_TILE) * ROW_TILE;
-  int64_t products = p->entries * hd_ceil_div(p->rows, p->piece_rows);
-  int64_t wanted = hd_ceil_div(PIECES_A_THREAD * threads, products), most = HD_MAX(groups / PIECE_GROUPS, hd_ceil_div(threads, products));
-  p->column_blocks = HD_MIN(HD_MIN(wanted, most), groups);
-  if (!p->y_in_place) p->column_blocks = HD_MAX(p->column_blocks, hd_ceil_div(groups, MOST_SCRATCH_GROUPS));
+  const int64_t groups = hd_ceil_div(p->outputs, HD_GROUP), wanted = PIECES_A_THREAD * context->threads;
+  const double one = (double)p->rows * (double)p->outputs * (double)HD_MAX(p->inputs, 1);
+  p->piece_entries = HD_MAX(HD_MIN((int64_t)(LEAST_WORK / one), p->entries / (2 * wanted)), 1);
+  const bool whole = p->piece_entries > 1;
+  p->column_blocks = whole ? 1 : p->y_in_place ? groups : hd_ceil_div(groups, SCRATCH_GROUPS);
+  p->input_blocks = whole || !p->y_in_place ? 1 : HD_MAX(hd_ceil_div(p->inputs, BLOCK_INPUTS), 1);
+  p->piece_inputs = p->input_blocks > 1 ? BLOCK_INPUTS : p->inputs;
   p->y_stride = hd_ceil_div(groups, p->column_blocks) * HD_GROUP;
-  double one = (double)p->piece_rows * (double)p->outputs * (double)HD_MAX(p->inputs, 1);
-  p->piece_entries = HD_MAX(HD_MIN((int64_t)(LEAST_WORK / one), p->entries / (PIECES_A_THREAD * threads)), 1);
+
+  // Rows: as many as fit in a block, fewer where threads need work.
+  p->row_blocks = hd_ceil_div(p->rows, BLOCK_ROWS);
+  if (!whole) p->row_blocks = HD_MAX(p->row_blocks, HD_MIN(hd_ceil_div(wanted, p->entries * p->column_blocks), p->rows / LEAST_ROWS));
+  p->piece_rows = hd_ceil_div(hd_ceil_div(p->rows, p->row_blocks), ROW_TILE) * ROW_TILE;
+  p->row_blocks = hd_ceil_div(p->rows, p->piece_rows);
+
+  const int64_t blocks = hd_ceil_div(p->entries, p->piece_entries) * p->row_blocks, near = NEAR_GROUPS * context->threads;
+  p->columns_together = hd_ceil_div(p->column_blocks, p->input_blocks > 1 ? hd_ceil_div(p->column_blocks, near) : 1);
+  p->blocks_together = p->input_blocks > 1 ? HD_MIN(hd_ceil_div(wanted, p->columns_together), blocks) : blocks;
+  p->slots = p->blocks_together * p->columns_together;
+  p->turns = hd_ceil_div(blocks, p->blocks_together) * hd_ceil_div(p->column_blocks, p->columns_together) * p->input_blocks;
+  p->worker_count = hd_workers(context, p->slots);
 }
 
 static heed_status multiply_many(heed_context *context, struct work *p) {
   p->y_in_place = p->y.type == HEED_F32 && p->y.column_stride == 1 && !p->bias_of_rows;
   p->x_in_place = p->x.type == HEED_F32 && p->x.column_stride == 1 && p->outputs <= HD_GROUP; // to be read once only
   cut(context, p);
-  int64_t pieces = p->column_blocks * hd_ceil_div(p->rows, p->piece_rows) * hd_ceil_div(p->entries, p->piece_entries);
-  int64_t workers = hd_workers(context, pieces);
-  p->scratch_floats = HD_GROUP * BLOCK_INPUTS + p->piece_rows * ((p->x_in_place ? 0 : BLOCK_STRIDE) + (p->y_in_place ? 0 : p->y_stride));
-  HD_TRY(hd_allocate(context, "matrix product", workers * p->scratch_floats, sizeof(float), &p->scratch));
-  hd_parallel(context, pieces, multiply_piece, p);
-  hd_release(context, p->scratch, workers * p->scratch_floats, sizeof(float));
-  return HEED_OK;
+  const int64_t workers = p->worker_count, slab = HD_GROUP * BLOCK_INPUTS, x_block = p->x_in_place ? 0 : p->piece_rows * BLOCK_STRIDE;
+  const int64_t floats = slab + x_block + (p->y_in_place ? 0 : p->piece_rows * p->y_stride);
+  float *scratch = NULL;
+  heed_status status = HEED_OK;
+  HD_TRY_DONE(hd_allocate(context, "matrix product", workers * floats, sizeof *scratch, &scratch));
+  HD_TRY_DONE(hd_allocate(context, "matrix product", workers, sizeof *p->workers, &p->workers));
+  HD_TRY_DONE(hd_allocate(context, "matrix product", p->slots, sizeof *p->state, &p->state));
+  for (int64_t i = 0; i < workers; i++) {
+    float *at = scratch + i * floats;
+    p->workers[i] = (struct worker){.slab = at, .x_block = at + slab, .y_block = at + slab + x_block};
+  }
+  for (int64_t i = 0; i < p->slots; i++) atomic_init(&p->state[i], 0);
+  hd_parallel(context, workers, run_worker, p);
+done:
+  hd_release(context, scratch, workers * floats, sizeof *scratch);
+  hd_release(context, p->state, p->slots, sizeof *p->state);
+  hd_release(context, p->workers, workers, sizeof *p->workers);
+  return status;
 }
 
 static void multiply_row_piece(void *argument, int64_t i, int worker) {
