@@ -433,7 +433,7 @@ const command command_train_task = {
     .about = "Trains a small GPT on sequences made on the spot, a tenth of which it never sees: those tell how many it gets right to the "
              "letter. "
              "A sequence is a text: hello>hello. (copy), hello>olleh. (reverse), hello>ehllo. (sort), 123+456=579. " TRAIN_ABOUT,
-    .examples = "  heed train task reverse --out reverse\n  heed show reverse -p \"attention>noitnetta\"\n",
+    .examples = "  heed train task reverse --out reverse\n  heed show reverse \"attention>noitnetta.\"\n",
     .options = task_options,
     .takes = TAKES_MACHINE | TAKES_SEED,
     .values_size = sizeof(values),
