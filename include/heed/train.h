@@ -81,7 +81,7 @@ typedef struct heed_task {
 HEED_API const char *heed_task_name(heed_task_kind kind); /* "copy", ... */
 /* −1: there is none of that name. */
 HEED_API int heed_task_from_name(const char *name);
-/* The characters that the task is written in, one byte each; id i is the i-th. Static. */
+/* The characters that the task is written in, one byte each; id i is the i-th, as in a "char" tokenizer made of them. Static. */
 HEED_API const char *heed_task_alphabet(const heed_task *task);
 /* Positions of the longest sequence. */
 HEED_API int64_t heed_task_length(const heed_task *task);

@@ -48,8 +48,9 @@ void heed_text_window_batch(void *user, uint64_t seed, int64_t number, int64_t b
 enum { MOST_LETTERS = 500, MOST_DIGITS = 15, LETTERS = 26, USUAL_LETTERS = 20, USUAL_DIGITS = 3, HELD_OUT_IN = 10, TOO_SHORT = 4 };
 
 static const char *const names[] = {"copy", "reverse", "sort", "addition"};
-static const char word_alphabet[] = "abcdefghijklmnopqrstuvwxyz>.";
-static const char sum_alphabet[] = "0123456789+=.";
+/* In ascending order, so that a tokenizer of these characters gives them the same ids. */
+static const char word_alphabet[] = ".>abcdefghijklmnopqrstuvwxyz";
+static const char sum_alphabet[] = "+.0123456789=";
 
 const char *heed_task_name(heed_task_kind kind) { return kind >= 0 && kind < HD_COUNT(names) ? names[kind] : "unknown"; }
 

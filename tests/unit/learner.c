@@ -345,6 +345,26 @@ static void tasks_are_what_they_say(void **state) {
   heed_context_free(context);
 }
 
+/* What is saved with a model that learned a task must read the task's texts as the ids it learned. */
+static void tokenizers_agree_with_tasks(void **state) {
+  (void)state;
+  heed_context *context = test_context(NULL);
+  for (int kind = 0; kind <= HEED_TASK_ADDITION; kind++) {
+    const heed_task task = {.size = sizeof task, .kind = (heed_task_kind)kind};
+    const char *alphabet = heed_task_alphabet(&task);
+    heed_tokenizer *tokenizer = NULL;
+    int32_t *ids = NULL;
+    int64_t count = 0;
+    ok(context, heed_tokenizer_train(context, "char", (heed_text){alphabet, strlen(alphabet)}, &tokenizer));
+    ok(context, heed_encode(context, tokenizer, (heed_text){alphabet, strlen(alphabet)}, NULL, &ids, &count));
+    assert_int_equal(count, strlen(alphabet));
+    for (int64_t i = 0; i < count; i++) assert_int_equal(ids[i], i);
+    heed_ids_free(context, ids, count);
+    heed_tokenizer_free(tokenizer);
+  }
+  heed_context_free(context);
+}
+
 /* No question is on both sides. */
 static void held_out_is_held_out(void **state) {
   (void)state;
@@ -380,6 +400,7 @@ int main(void) {
       cmocka_unit_test(goes_on_as_if_nothing_had_happened),
       cmocka_unit_test(names_what_is_not_finite),
       cmocka_unit_test(tasks_are_what_they_say),
+      cmocka_unit_test(tokenizers_agree_with_tasks),
       cmocka_unit_test(held_out_is_held_out),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
