@@ -1,4 +1,4 @@
-/* eval.c: `heed eval`: how well a model predicts a text, or solves the task it was trained on. */
+/* eval.c: `heed eval`: how well a model predicts a text, finds the masked tokens of one, or solves the task it was trained on. */
 #include "json.h"
 #include "model.h"
 #include "train.h"
@@ -17,8 +17,10 @@ typedef struct values {
 /* Sums over everything that was predicted. */
 typedef struct sums {
   double loss; /* nats, of all tokens together */
-  int64_t tokens, characters, sequences, exact;
+  int64_t tokens, right, characters, sequences, exact;
 } sums;
+
+enum { OF_TEXT, OF_MASKED, OF_TASK };
 
 /* Adds −log softmax(logits)[target]; whether the target is the likeliest. */
 static bool add_token(sums *s, const float *logits, int64_t vocabulary, int32_t target) {
@@ -33,6 +35,7 @@ static bool add_token(sums *s, const float *logits, int64_t vocabulary, int32_t 
   for (int64_t i = 0; i < vocabulary; i++) sum += exp((double)(logits[i] - top));
   s->loss += log(sum) + (double)(top - logits[target]);
   s->tokens++;
+  s->right += best == target;
   return best == target;
 }
 
@@ -68,7 +71,38 @@ static int eval_ids(const loaded *m, heed_session *session, const int32_t *ids, 
   return code;
 }
 
-static int eval_text(const loaded *m, const char *path, double from, int64_t length, heed_session *session, float *logits, sums *s) {
+/* What stands at masked places, from all that stands around them. */
+static int eval_masked(const loaded *m, heed_session *session, heed_masked_data *data, uint64_t seed, int64_t length, float *logits,
+                       sums *s) {
+  int64_t windows = data->text.count / length;
+  int32_t *ids = allocate("a window", length, sizeof *ids), *targets = allocate("a window", length, sizeof *targets);
+  int code = EXIT_OK;
+  bool right;
+  for (int64_t w = 0; w < windows && code == EXIT_OK; w++) {
+    heed_masked_window_batch(data, seed, w, 1, length, ids, targets);
+    code = run_sequence(m, session, ids, targets, length, logits, s, &right);
+    for (int64_t i = 0; i < length; i++)
+      if (targets[i] >= 0) s->characters += characters_of(heed_token_text(m->tokenizer, targets[i]));
+    if (!progress("evaluate", w + 1, windows)) code = EXIT_INTERRUPTED;
+  }
+  free(ids);
+  free(targets);
+  return code;
+}
+
+/* The part of a text behind `from`, in windows. */
+typedef struct reading {
+  const char *path;
+  double from;
+  int64_t length;
+  double mask; /* share of the tokens that an encoder has to find; 0: the usual */
+  uint64_t seed;
+} reading;
+
+static int eval_text(const loaded *m, const reading *r, heed_session *session, float *logits, sums *s) {
+  const char *path = r->path;
+  const int64_t length = r->length;
+  heed_tokenizer_info info = {.size = sizeof info};
   char *data = NULL;
   size_t bytes = 0;
   int32_t *ids = NULL;
@@ -77,11 +111,16 @@ static int eval_text(const loaded *m, const char *path, double from, int64_t len
   if (!m->tokenizer) return usage_error("%s: has no tokenizer, so it cannot read a text", m->info.name);
   TRY(read_whole_file(path, &data, &bytes));
   TRY(check(m->context, heed_encode(m->context, m->tokenizer, (heed_text){data, bytes}, NULL, &ids, &count)));
-  int64_t begin = (int64_t)((double)count * from);
+  TRY(check(m->context, heed_tokenizer_describe(m->tokenizer, &info)));
+  int64_t begin = (int64_t)((double)count * r->from);
   if (heed_text_windows(count - begin, length) < 1)
     TRY(error_of(EXIT_BAD_FILE, "%s: too short (got %lld tokens, allowed more than the context of %lld)", path, (long long)(count - begin),
                  (long long)length));
-  TRY(eval_ids(m, session, ids + begin, count - begin, length, logits, s));
+  if (m->info.bidirectional && info.mask < 0)
+    TRY(usage_error("%s: its tokenizer has no token [MASK] or <mask>, so nothing can be masked", m->info.name));
+  heed_masked_data masked = {{ids + begin, count - begin}, info.mask, m->info.vocabulary, r->mask};
+  TRY(m->info.bidirectional ? eval_masked(m, session, &masked, r->seed, length, logits, s)
+                            : eval_ids(m, session, ids + begin, count - begin, length, logits, s));
 done:
   if (ids) heed_ids_free(m->context, ids, count);
   free(data);
@@ -111,7 +150,9 @@ static int eval_task(const loaded *m, heed_task *task, uint64_t seed, int64_t se
 
 /* ---- the command ------------------------------------------------------------------------------------------------------------- */
 
-static void print(const loaded *m, const values *v, const sums *s, bool is_task) {
+static void print(const loaded *m, const values *v, const sums *s, int what) {
+  const bool is_task = what == OF_TASK, is_masked = what == OF_MASKED;
+  double right = s->tokens ? (double)s->right / (double)s->tokens : NAN;
   double loss = s->tokens ? s->loss / (double)s->tokens : NAN;
   double bits = s->characters ? s->loss / log(2) / (double)s->characters : NAN;
   if (v->common.json) {
@@ -121,6 +162,7 @@ static void print(const loaded *m, const values *v, const sums *s, bool is_task)
     json_number(&j, "loss", loss);
     json_number(&j, "perplexity", exp(loss));
     if (!is_task) json_number(&j, "bits_per_char", bits);
+    if (is_masked) json_number(&j, "masked_accuracy", right);
     if (is_task) json_number(&j, "exact_match", (double)s->exact / (double)s->sequences);
     if (is_task) json_whole(&j, "sequences", s->sequences);
     json_whole(&j, "tokens", s->tokens);
@@ -131,6 +173,8 @@ static void print(const loaded *m, const values *v, const sums *s, bool is_task)
   if (is_task)
     out("exact match    %.2f %% (%lld of %lld held-out sequences)\n", 100.0 * (double)s->exact / (double)s->sequences, (long long)s->exact,
         (long long)s->sequences);
+  else if (is_masked)
+    out("found          %.2f %% of the masked tokens\nbits per char  %.4f\ntokens         %lld\n", 100 * right, bits, (long long)s->tokens);
   else out("bits per char  %.4f\ntokens         %lld\n", bits, (long long)s->tokens);
 }
 
@@ -154,8 +198,11 @@ static int run(const void *pointer) {
   const heed_session_options options = {.size = sizeof options, .capacity = length};
   TRY(check(m.context, heed_session_new(m.context, m.model, &options, &session)));
   if (is_task) TRY(eval_task(&m, &trained.task, (uint64_t)v->common.seed, v->count, session, logits, &s));
-  else TRY(eval_text(&m, v->data ? v->data : trained.data, v->data ? 0 : TRAINING_SHARE, length, session, logits, &s));
-  print(&m, v, &s, is_task);
+  else {
+    const reading text = {v->data ? v->data : trained.data, v->data ? 0 : TRAINING_SHARE, length, trained.mask, (uint64_t)v->common.seed};
+    TRY(eval_text(&m, &text, session, logits, &s));
+  }
+  print(&m, v, &s, is_task ? OF_TASK : m.info.bidirectional ? OF_MASKED : OF_TEXT);
 done:
   free(logits);
   heed_session_free(session);
@@ -174,10 +221,11 @@ static const option options[] = {
 const command command_eval = {
     .name = "eval",
     .summary = "measure loss, perplexity, bits a character, or exact answers",
-    .about = "Cuts a text into windows of the model's context, without overlap, and prints the mean loss of a token in nats, the "
-             "perplexity and the bits a "
-             "character. A model trained on a task is asked sequences that training never showed: the exact match is the share that it "
-             "gets right to the letter.",
+    .about =
+        "Cuts a text into windows of the model's context, without overlap, and prints the mean loss of a token in nats, the "
+        "perplexity and the bits a "
+        "character. A model trained on a task is asked sequences that training never showed: the exact match is the share that it "
+        "gets right to the letter. An encoder is asked for masked tokens, the same for the same --seed: loss and perplexity are theirs.",
     .examples = "  heed eval nano\n  heed eval SmolLM2.gguf --data text.txt --context 512 --json\n",
     .options = options,
     .takes = TAKES_MACHINE | TAKES_JSON | TAKES_SEED,

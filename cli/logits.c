@@ -1,4 +1,4 @@
-/* logits.c: `heed logits`: what a model expects next at every position of a text. */
+/* logits.c: `heed logits`: what a model expects at every position of a text: the next token, or, of an encoder, the one that stands there. */
 #include "arrays.h"
 #include "json.h"
 #include "model.h"
@@ -48,13 +48,14 @@ static void print_row(const heed_tokenizer *tokenizer, int64_t position, int32_t
   out("\n");
 }
 
-static void print_json_row(json *j, const heed_tokenizer *tokenizer, int64_t position, int32_t id, int64_t top, const candidate *best) {
+static void print_json_row(json *j, const loaded *m, int64_t position, int32_t id, int64_t top, const candidate *best) {
+  const heed_tokenizer *tokenizer = m->tokenizer;
   char number[ID_TEXT_MAX];
   json_open(j, NULL, '{');
   json_whole(j, "position", position);
   json_whole(j, "id", id);
   json_bytes(j, "token", token_text(tokenizer, id, number));
-  json_open(j, "next", '[');
+  json_open(j, m->info.bidirectional ? "here" : "next", '[');
   for (int64_t i = 0; i < top; i++) {
     json_open(j, NULL, '{');
     json_whole(j, "id", best[i].id);
@@ -67,13 +68,14 @@ static void print_json_row(json *j, const heed_tokenizer *tokenizer, int64_t pos
   json_close(j);
 }
 
-/* Runs the prompt a few rows at a time, which changes no bit, and prints each row. all is NULL or takes every logit. */
+/* Runs the prompt a few rows at a time, which changes no bit (an encoder's at once), and prints each row. all is NULL or takes every logit. */
 static int walk(const loaded *m, const values *v, const prompt *p, float *all) {
   int64_t vocabulary = m->info.vocabulary, top = v->top < vocabulary ? v->top : vocabulary;
   bool prints = !v->output || strcmp(v->output, "-") != 0;
   heed_session *session = NULL;
   heed_session_options options = {.size = sizeof options};
-  float *rows = all ? NULL : allocate("logits", ROWS * vocabulary, sizeof *rows);
+  const int64_t step = m->info.bidirectional ? p->count : ROWS;
+  float *rows = all ? NULL : allocate("logits", step * vocabulary, sizeof *rows);
   candidate *best = allocate("candidates", top, sizeof *best);
   json j = {0};
   int code;
@@ -83,13 +85,13 @@ static int walk(const loaded *m, const values *v, const prompt *p, float *all) {
     json_text(&j, "model", m->info.name);
     json_open(&j, "positions", '[');
   }
-  for (int64_t at = 0; at < p->count; at += ROWS) {
-    int64_t count = p->count - at < ROWS ? p->count - at : ROWS;
+  for (int64_t at = 0; at < p->count; at += step) {
+    int64_t count = p->count - at < step ? p->count - at : step;
     float *logits = all ? all + at * vocabulary : rows;
     TRY(check(m->context, heed_session_run(session, p->ids + at, count, logits, count, NULL)));
     for (int64_t i = 0; i < count && prints; i++) {
       rank(logits + i * vocabulary, vocabulary, top, best);
-      if (v->common.json) print_json_row(&j, m->tokenizer, at + i, p->ids[at + i], top, best);
+      if (v->common.json) print_json_row(&j, m, at + i, p->ids[at + i], top, best);
       else print_row(m->tokenizer, at + i, p->ids[at + i], top, best);
     }
     TRY(out_flush());
@@ -136,7 +138,9 @@ static const option options[] = {
 const command command_logits = {
     .name = "logits",
     .summary = "show what a model expects next at every position",
-    .about = "Reads a text and prints, after each token, the candidates for the next one with their probabilities.",
+    .about = "Reads a text and prints, after each token, the candidates for the next one with their probabilities. Of an encoder (BERT) "
+             "they are those "
+             "for the token that stands there, which tells something where it is masked.",
     .examples = "  heed logits model.gguf \"The capital of France is\" --top 3\n"
                 "  heed logits model.gguf --ids 5,17,3 -o logits.npy\n",
     .options = options,

@@ -1,4 +1,4 @@
-/* train.c: `heed train gpt|llama|task`: from options, presets and data to a run. The loop is train_run.c's. */
+/* train.c: `heed train gpt|llama|encoder|task`: from options, presets and data to a run. The loop is train_run.c's. */
 #define _GNU_SOURCE
 #include "train.h"
 
@@ -109,12 +109,28 @@ int read_whole_file(const char *path, char **out, size_t *length) {
   return failed ? error_of(EXIT_BAD_FILE, "%s: cannot be read (%s)", path, strerror(errno)) : EXIT_OK;
 }
 
-/* "char", "byte" and "bpe:N" are made from the text; anything else is a tokenizer that is there. */
-static int open_tokenizer(training *t, heed_text text) {
+/* "char", "byte" and "bpe:N" are made from the text, for an encoder with a token for what is masked; anything else is a tokenizer that is there. */
+static int open_tokenizer(training *t, heed_text text, bool masks) {
+  static const char *const special[] = {"[MASK]"};
+  const heed_tokenizer_train_options options = {.size = sizeof options, .special = special, .special_count = masks};
   const char *kind = t->v->tokens;
   bool made = !strcmp(kind, "char") || !strcmp(kind, "byte") || !strncmp(kind, "bpe:", 4);
-  return check(t->context,
-               made ? heed_tokenizer_train(t->context, kind, text, &t->tokenizer) : heed_tokenizer_load(t->context, kind, &t->tokenizer));
+  return check(t->context, made ? heed_tokenizer_train(t->context, kind, text, &options, &t->tokenizer)
+                                : heed_tokenizer_load(t->context, kind, &t->tokenizer));
+}
+
+/* The same windows with masked tokens. */
+static int mask_text(training *t, const heed_tokenizer_info *info) {
+  if (info->mask < 0)
+    return error_of(EXIT_BAD_FILE, "%s: the tokenizer has no token [MASK] or <mask>, which an encoder is trained with", t->v->tokens);
+  t->masked_train = (heed_masked_data){.text = t->train_part, .mask = info->mask, .vocabulary = info->vocabulary, .share = t->v->mask};
+  t->masked_valid = t->masked_train;
+  t->masked_valid.text = t->valid_part;
+  t->options.source = heed_masked_batch;
+  t->options.source_user = &t->masked_train;
+  t->options.eval_source = heed_masked_window_batch;
+  t->options.eval_user = &t->masked_valid;
+  return EXIT_OK;
 }
 
 /* The first nine tenths are for training, the rest for validation. */
@@ -125,7 +141,8 @@ static int open_text(training *t, heed_learner_options *model) {
   TRY(read_whole_file(v->data, &t->text, &length));
   if (length == 0) return error_of(EXIT_BAD_FILE, "%s: the file is empty", v->data);
   const heed_text text = {t->text, length};
-  TRY(open_tokenizer(t, text));
+  const bool masks = model->kind == HEED_LEARNER_ENCODER;
+  TRY(open_tokenizer(t, text, masks));
   TRY(check(t->context, heed_encode(t->context, t->tokenizer, text, NULL, &t->ids, &t->id_count)));
   heed_tokenizer_info info = {.size = sizeof info};
   TRY(check(t->context, heed_tokenizer_describe(t->tokenizer, &info)));
@@ -143,6 +160,7 @@ static int open_text(training *t, heed_learner_options *model) {
   t->options.eval_user = &t->valid_part;
   t->options.length = v->context;
   t->options.eval_batches = (heed_text_windows(t->valid_part.count, v->context) + v->batch - 1) / v->batch;
+  if (masks) TRY(mask_text(t, &info));
 done:
   return code;
 }
@@ -163,7 +181,7 @@ static int open_task(training *t, heed_learner_options *model) {
   t->held_out = t->task;
   t->held_out.held_out = true;
   const char *alphabet = heed_task_alphabet(&t->task);
-  TRY(check(t->context, heed_tokenizer_train(t->context, "char", (heed_text){alphabet, strlen(alphabet)}, &t->tokenizer)));
+  TRY(check(t->context, heed_tokenizer_train(t->context, "char", (heed_text){alphabet, strlen(alphabet)}, NULL, &t->tokenizer)));
   model->vocabulary = (int64_t)strlen(alphabet);
   model->context = t->options.length = heed_task_length(&t->task);
   t->options.source = t->options.eval_source = heed_task_batch;
@@ -178,17 +196,21 @@ done:
 
 static void describe_settings(training *t, const heed_learner_options *m) {
   const train_values *v = t->v;
-  snprintf(t->settings, sizeof t->settings,
-           "kind %d\nlayers %lld\nheads %lld\nkv-heads %lld\nwidth %lld\nfeed-forward %lld\ncontext %lld\nvocabulary %lld\nrotary "
-           "%d\nno-bias %d\nuntied %d\n"
-           "gelu-erf %d\ndropout %.17g\nseed %lld\nbatch %lld\naccumulate %lld\nsteps %lld\nlr %.17g\nmin-lr %.17g\nwarmup %lld\nschedule "
-           "%s\ndecay %.17g\nclip "
-           "%.17g\nbeta1 %.17g\nbeta2 %.17g\ntask %s\nmost %lld\nsymbols %lld\nreverse-digits %d\ntokens %s\nids %lld\n",
-           (int)m->kind, (long long)m->layers, (long long)m->heads, (long long)m->kv_heads, (long long)m->width, (long long)m->feed_forward,
-           (long long)m->context, (long long)m->vocabulary, m->rotary, m->no_bias, m->untied, m->gelu_erf, m->dropout,
-           (long long)v->common.seed, (long long)v->batch, (long long)v->accumulate, (long long)v->steps, v->rate, v->least_rate,
-           (long long)v->warmup, v->schedule, v->decay, v->clip, v->beta1, v->beta2, t->is_task ? v->task : "none", (long long)t->task.most,
-           (long long)t->task.symbols, t->task.reverse_digits, t->is_task ? "char" : v->tokens, (long long)t->id_count);
+  int used = snprintf(
+      t->settings, sizeof t->settings,
+      "kind %d\nlayers %lld\nheads %lld\nkv-heads %lld\nwidth %lld\nfeed-forward %lld\ncontext %lld\nvocabulary %lld\nrotary "
+      "%d\nno-bias %d\nuntied %d\n"
+      "gelu-erf %d\ndropout %.17g\nseed %lld\nbatch %lld\naccumulate %lld\nsteps %lld\nlr %.17g\nmin-lr %.17g\nwarmup %lld\nschedule "
+      "%s\ndecay %.17g\nclip "
+      "%.17g\nbeta1 %.17g\nbeta2 %.17g\ntask %s\nmost %lld\nsymbols %lld\nreverse-digits %d\ntokens %s\nids %lld\n",
+      (int)m->kind, (long long)m->layers, (long long)m->heads, (long long)m->kv_heads, (long long)m->width, (long long)m->feed_forward,
+      (long long)m->context, (long long)m->vocabulary, m->rotary, m->no_bias, m->untied, m->gelu_erf, m->dropout, (long long)v->common.seed,
+      (long long)v->batch, (long long)v->accumulate, (long long)v->steps, v->rate, v->least_rate, (long long)v->warmup, v->schedule,
+      v->decay, v->clip, v->beta1, v->beta2, t->is_task ? v->task : "none", (long long)t->task.most, (long long)t->task.symbols,
+      t->task.reverse_digits, t->is_task ? "char" : v->tokens, (long long)t->id_count);
+  if (m->kind == HEED_LEARNER_ENCODER && used > 0 && (size_t)used < sizeof t->settings)
+    snprintf(t->settings + used, sizeof t->settings - (size_t)used, "norm-before %d\nrelu %d\nmask %.17g\n", m->norm_before, m->relu,
+             v->mask);
 }
 
 static heed_schedule_kind schedule_of(const char *name) {
@@ -260,6 +282,7 @@ int trained_read(heed_context *context, const char *directory, trained *out) {
   int code = read_whole_file(path, &lines, &length);
   if (code != EXIT_OK) return code;
   snprintf(out->data, sizeof out->data, "%s", setting(lines, "data", value));
+  out->mask = atof(setting(lines, "mask", value));
   int kind = heed_task_from_name(setting(lines, "task", value));
   out->is_task = kind >= 0;
   if (out->is_task) {
@@ -302,6 +325,8 @@ static int train(const train_values *given, heed_learner_kind kind) {
                                 .no_bias = v.no_bias,
                                 .untied = v.untied,
                                 .gelu_erf = v.gelu_erf,
+                                .norm_before = v.norm_before,
+                                .relu = v.relu,
                                 .dropout = v.dropout,
                                 .seed = (uint64_t)v.common.seed};
   if (v.width % v.heads != 0)
@@ -321,6 +346,7 @@ typedef train_values values;
 
 static int run_gpt(const void *v) { return train(v, HEED_LEARNER_GPT); }
 static int run_llama(const void *v) { return train(v, HEED_LEARNER_LLAMA); }
+static int run_encoder(const void *v) { return train(v, HEED_LEARNER_ENCODER); }
 static int run_task(const void *v) {
   const train_values *given = v;
   return train(v, given->rotary ? HEED_LEARNER_LLAMA : HEED_LEARNER_GPT);
@@ -385,6 +411,18 @@ static const option llama_options[] = {
     RUN_OPTIONS,
 };
 
+static const option encoder_options[] = {
+    TEXT_OPTIONS,
+    OPTION("mask", 0, NUMBER, "P", mask, "share of the tokens that it has to find (default 0.15)", .low = 0.001, .high = 1),
+    SIZE_OPTIONS,
+    OPTION("pre-norm", 0, FLAG, NULL, norm_before, "norms before the sublayers instead of after them"),
+    OPTION("relu", 0, FLAG, NULL, relu, "ReLU instead of GELU"),
+    OPTION("rotary", 0, FLAG, NULL, rotary, "rotary instead of learned positions"),
+    OPTION("no-bias", 0, FLAG, NULL, no_bias, "no biases in products and norms"),
+    OPTION("untied", 0, FLAG, NULL, untied, "a head of its own instead of the embedding"),
+    RUN_OPTIONS,
+};
+
 static const option task_options[] = {
     OPTION("TASK", 0, CHOICE, NULL, task, "what to learn", .choices = "copy|reverse|sort|addition", .required = true),
     OPTION("letters", 0, WHOLE, "N", letters, "letters of a word, from one to this (default 20)", .low = 1, .high = 500),
@@ -425,6 +463,21 @@ const command command_train_llama = {
     .values_size = sizeof(values),
     .defaults = &(const values){UNSAID},
     .run = run_llama,
+};
+
+const command command_train_encoder = {
+    .name = "train encoder",
+    .summary = "train an encoder on a text with masked tokens",
+    .about = "Trains an encoder of BERT's form on a text, from nothing: every token sees all others, and has to find those that were "
+             "hidden. Of the "
+             "tokens that it is asked for, four in five show [MASK], one in ten another token, one in ten itself. " TRAIN_ABOUT,
+    .examples =
+        "  heed train encoder --data shakespeare.txt --steps 3000 --out bert\n  heed logits bert \"To be or not to [MASK]e\" --special\n",
+    .options = encoder_options,
+    .takes = TAKES_MACHINE | TAKES_SEED,
+    .values_size = sizeof(values),
+    .defaults = &(const values){UNSAID, .mask = 0.15},
+    .run = run_encoder,
 };
 
 const command command_train_task = {

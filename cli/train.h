@@ -12,7 +12,8 @@ typedef struct train_values {
   const char *data, *tokens, *out, *preset, *log, *csv, *on_nan, *schedule;
   int64_t layers, heads, kv_heads, width, feed_forward, context, batch, accumulate, steps, warmup, save_every, eval_every, patience;
   double rate, least_rate, decay, clip, dropout, beta1, beta2;
-  bool resume, rotary, no_bias, untied, gelu_erf;
+  bool resume, rotary, no_bias, untied, gelu_erf, norm_before, relu;
+  double mask; /* share of the tokens that an encoder is asked for */
   int64_t digits, letters, symbols;
   bool reverse_digits;
   const char *task;
@@ -34,6 +35,7 @@ typedef struct training {
   int32_t *ids;
   int64_t id_count;
   heed_text_data train_part, valid_part;
+  heed_masked_data masked_train, masked_valid; /* of an encoder */
 } training;
 
 /* Of a text, what goes into training; the rest is for validation. */
@@ -44,6 +46,7 @@ typedef struct trained {
   bool is_task;
   heed_task task;
   char data[4096]; /* the text's path; "" */
+  double mask;     /* share of tokens that were masked; 0: unknown */
 } trained;
 int trained_write(const training *t);
 /* A directory without training.txt, and a file, were trained on nothing that is known. */

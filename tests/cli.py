@@ -20,7 +20,7 @@ import time
 import unittest
 
 from cli_case import (
-    BAD_FILE, BENCHES, COMMANDS, COMPLETE, Case, DATA, ESCAPE, FAILED, HEED, INTERRUPTED, NO_MEMORY, OK, SORT, STORIES, STORIES_HF, STORIES_Q8,
+    BAD_FILE, BENCHES, BERT, COMMANDS, COMPLETE, Case, DATA, ESCAPE, FAILED, HEED, INTERRUPTED, NO_MEMORY, OK, SORT, STORIES, STORIES_HF, STORIES_Q8,
     UNSUPPORTED, USAGE, environment, heed, npy_bytes, read_file, read_npy
 )
 
@@ -337,6 +337,9 @@ class Generate(Case):
         self.refuses(USAGE, ["empty", "no begin token"], "generate", SORT)
         self.refuses(USAGE, ["--ids: no token 3", "0 to 2"], "generate", SORT, "--ids", "3")
 
+    def test_encoder(self):
+        self.refuses(UNSUPPORTED, ["bert: an encoder does not generate", "heed logits"], "generate", BERT, "--ids", "5,17")
+
     def test_context(self):
         done = heed("generate", STORIES, "-n", "600", "--ignore-end")
         self.assertEqual(done.returncode, OK)
@@ -405,6 +408,16 @@ class Logits(Case):
         lines = self.prints("logits", STORIES, "Once upon", "--top", "2").splitlines()
         self.assertEqual(len(lines), 3)
         self.assertRegex(lines[2], r"\A +2  ␠upon +→  ␠a 0\.\d{3} ")
+
+    def test_encoder(self):
+        ids = [5 * i % 96 for i in range(64)] # more rows than a decoder runs at once
+        found = json.loads(self.prints("logits", BERT, "--ids", ",".join(map(str, ids)), "--json", "-o", self.path("x.npy")))["positions"]
+        shape, values = read_npy(read_file(self.path("x.npy")))
+        self.assertEqual(shape, (64, 96))
+        for i, row in enumerate(found):
+            logits = values[96 * i : 96 * (i + 1)].tolist()
+            self.assertEqual((row["id"], row["here"][0]["id"]), (ids[i], logits.index(max(logits))))
+        self.assertEqual(len(self.prints("logits", BERT, "--ids", "5,17,3").splitlines()), 3)
 
     def test_refusals(self):
         self.refuses(USAGE, "empty", "logits", STORIES, "--plain", "")
@@ -499,6 +512,12 @@ class Show(Case):
         self.assertEqual(self.prints("show", STORIES, "--ids", ids), self.prints("show", STORIES, self.TEXT))
         self.assertIn("gpt2 · 3 layers × 3 heads", self.prints("show", SORT, "--ids", "2,0,1"))
         self.assertIn("1 token", self.prints("show", STORIES, "--ids", "5"))
+
+    def test_encoder(self):
+        text = self.prints("show", BERT, "--ids", "5,17,3,90", "--token", "0")
+        self.assertIn("bert · 3 layers × 4 heads", text.splitlines()[0])
+        record = json.loads(self.prints("show", BERT, "--ids", "5,17,3,90", "--json"))
+        self.assertFalse(record["causal"])
 
     def test_token(self):
         by_text = self.prints("show", STORIES, self.TEXT, "--token", "it")

@@ -18,12 +18,13 @@ STORIES = f"{DATA}/models/stories260k/stories260k-f32.gguf"
 STORIES_HF = f"{DATA}/models/stories260k-hf"
 STORIES_Q8 = f"{DATA}/models/stories260k/stories260k-q8_0.gguf"
 SORT = f"{DATA}/models/gpt-nano-sort"
+BERT = f"{DATA}/expected/families/bert"
 LAYERS = f"{DATA}/expected/layers"
 
 OK, FAILED, USAGE, BAD_FILE, UNSUPPORTED, NO_MEMORY, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 COMMANDS = "show generate logits tokenize inspect attend train eval bench info help completion".split()
 BENCHES = "attention backward decode layer gemm generate".split()
-TRAININGS = "gpt llama task".split()
+TRAININGS = "gpt llama encoder task".split()
 COMPLETE = [c for c in COMMANDS if c not in ("bench", "train")] + [f"bench {b}" for b in BENCHES] + [f"train {t}" for t in TRAININGS]
 ESCAPE = "\x1b"
 

@@ -17,6 +17,7 @@
 #define STORIES       TEST_MODELS "stories260k/stories260k-f32.gguf"
 #define STORIES_HF    TEST_MODELS "stories260k-hf"
 #define SORT          TEST_MODELS "gpt-nano-sort"
+#define BERT          TEST_EXPECTED "families/bert"
 
 static inline heed_model *test_model(heed_context *context, const char *path) {
   heed_model *model = NULL;

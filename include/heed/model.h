@@ -25,11 +25,12 @@ HEED_API void heed_model_free(heed_model *model);
 typedef struct heed_model_info {
   size_t size;
   const char *name;   /* "SmolLM2-135M-Instruct": the file or directory's name without its storage type; borrowed from the model */
-  const char *family; /* "llama", "gpt2"; static */
+  const char *family; /* "llama", "gpt2", "bert"; static */
   const char *path;   /* as given to heed_model_load; borrowed */
   int64_t layers, heads, kv_heads, head_dim, width, feed_forward, vocabulary, context; /* context: positions the model was made for */
   int64_t parameters, weight_bytes; /* weight_bytes: in memory; each token decoded reads about this many */
   double flops_per_token;           /* 2 × the weights that a token is multiplied with */
+  bool bidirectional; /* an encoder: every token sees all others, logits are for the token that stands there, and nothing is generated */
 } heed_model_info;
 /* HEED_E_ARGUMENT: null, or info's size is not set. */
 HEED_API heed_status heed_model_describe(const heed_model *model, heed_model_info *info);
@@ -85,8 +86,8 @@ HEED_API heed_status heed_session_truncate(heed_session *session, int64_t length
 /* Keeps the longest common prefix of ids and what the session holds (at most count − 1, so that there is something left to run), forgets the rest, returns its length. */
 HEED_API int64_t heed_session_reuse(heed_session *session, const int32_t *ids, int64_t count);
 
-/* Runs ids [count] after what the session holds. logits NULL or [rows, vocabulary] for the last `rows` of them (1 ≤ rows ≤ count). watch may be NULL.
- * On error the session holds what it held before. HEED_E_ARGUMENT (an id out of range, more positions than capacity), HEED_E_MEMORY, HEED_E_CANCELLED (progress "prefill"). */
+/* Runs ids [count] after what the session holds, which is nothing where the model is an encoder. logits NULL or [rows, vocabulary] for the last `rows` of them (1 ≤ rows ≤ count). watch may be NULL.
+ * On error the session holds what it held before. HEED_E_ARGUMENT (an id out of range, more positions than capacity, an encoder that holds something), HEED_E_MEMORY, HEED_E_CANCELLED (progress "prefill"). */
 HEED_API heed_status heed_session_run(heed_session *session, const int32_t *ids, int64_t count, float *logits, int64_t rows,
                                       const heed_watch *watch);
 
@@ -129,7 +130,7 @@ typedef struct heed_generate_report {
 } heed_generate_report;
 
 /* Runs the prompt ids (at least one) and samples up to count tokens, fewer where an end token comes or the session is full. The last token is not run: the session then holds
- * all but it. report may be NULL. HEED_E_CANCELLED (progress "prefill", "generate"). */
+ * all but it. report may be NULL. HEED_E_UNSUPPORTED (an encoder), HEED_E_CANCELLED (progress "prefill", "generate"). */
 HEED_API heed_status heed_generate(heed_session *session, const int32_t *ids, int64_t count, const heed_generate_options *options,
                                    heed_generate_report *report);
 

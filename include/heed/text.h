@@ -25,8 +25,15 @@ HEED_API heed_status heed_tokenizer_load(heed_context *context, const char *path
  *   "byte"   the 256 bytes, id = byte; takes any text, also what is not UTF-8
  *   "bpe:N"  byte-level BPE with GPT-2's pre-tokenizer and a vocabulary of N ≥ 256: 256 bytes and the merges learned, those of Hugging Face's BpeTrainer given the same
  *            text in one piece (of pairs equally frequent the one with the smaller ids). Fewer than N where the text has no more to merge
- * None has special tokens. HEED_E_ARGUMENT (kind), HEED_E_FORMAT (char, bpe: not UTF-8, names the byte), HEED_E_OVERFLOW, HEED_E_MEMORY, HEED_E_CANCELLED. */
-HEED_API heed_status heed_tokenizer_train(heed_context *context, const char *kind, heed_text text, heed_tokenizer **out);
+ * Special tokens are those of options (NULL: none), with the ids after all others. HEED_E_ARGUMENT (kind), HEED_E_FORMAT (char, bpe: not UTF-8, names the byte), HEED_E_OVERFLOW,
+ * HEED_E_MEMORY, HEED_E_CANCELLED. */
+typedef struct heed_tokenizer_train_options {
+  size_t size;
+  const char *const *special; /* [special_count] names, such as "[MASK]": never found in a text unless encoding is told to */
+  int64_t special_count;
+} heed_tokenizer_train_options;
+HEED_API heed_status heed_tokenizer_train(heed_context *context, const char *kind, heed_text text,
+                                          const heed_tokenizer_train_options *options, heed_tokenizer **out);
 /* Writes tokenizer.json and tokenizer_config.json into an existing directory, as heed_tokenizer_load and Hugging Face read them. HEED_E_UNSUPPORTED (one that
  * merges by scores: GGUF's SentencePiece), HEED_E_WRITE, HEED_E_MEMORY. */
 HEED_API heed_status heed_tokenizer_save(heed_context *context, const heed_tokenizer *tokenizer, const char *directory);
@@ -39,6 +46,7 @@ typedef struct heed_tokenizer_info {
   int64_t vocabulary;        /* ids are in [0, vocabulary) */
   int32_t bos, eos, unknown; /* −1 where the model has none */
   bool adds_bos, adds_eos;   /* what encode does with add_special */
+  int32_t mask;              /* the special token [MASK] or <mask>; −1 where there is none */
 } heed_tokenizer_info;
 /* HEED_E_ARGUMENT: null, or info's size is not set. */
 HEED_API heed_status heed_tokenizer_describe(const heed_tokenizer *tokenizer, heed_tokenizer_info *info);

@@ -15,8 +15,9 @@ extern "C" {
 /* ---- learners ---------------------------------------------------------------------------------------------------------------- */
 
 typedef enum heed_learner_kind {
-  HEED_LEARNER_GPT,  /* decoder: LayerNorm before, GELU, learned positions (Radford et al. 2019) */
-  HEED_LEARNER_LLAMA /* decoder: RMSNorm before, SwiGLU, rotary positions, grouped heads, no biases (Touvron et al. 2023) */
+  HEED_LEARNER_GPT,    /* decoder: LayerNorm before, GELU, learned positions (Radford et al. 2019) */
+  HEED_LEARNER_LLAMA,  /* decoder: RMSNorm before, SwiGLU, rotary positions, grouped heads, no biases (Touvron et al. 2023) */
+  HEED_LEARNER_ENCODER /* encoder: all see all, LayerNorm after, exact GELU, learned positions, a norm of the embedding, BERT's head for masked tokens (Devlin et al. 2019) */
 } heed_learner_kind;
 
 /* A transformer to be made. Zero of a field is what the kind usually has. */
@@ -24,12 +25,15 @@ typedef struct heed_learner_options {
   size_t size;
   heed_learner_kind kind;
   int64_t layers, heads, kv_heads, width, feed_forward, context, vocabulary;
-  bool rotary;    /* GPT: rotary instead of learned positions. (No other program knows such a model: it is saved as "heed".) */
-  bool no_bias;   /* GPT: neither the products nor the norms have biases, as in nanoGPT */
+  bool rotary;    /* GPT, encoder: rotary instead of learned positions. (No other program knows such a model: it is saved as "heed".) */
+  bool no_bias;   /* GPT, encoder: neither the products nor the norms have biases, as in nanoGPT */
   bool untied;    /* the head is a matrix of its own */
   bool gelu_erf;  /* GPT: the exact GELU instead of GPT-2's approximation */
   double dropout; /* of embeddings, attention weights and what sublayers add */
-  uint64_t seed;  /* of the weights it begins with: N(0, 0.02), residual projections N(0, 0.02 / √(2 layers)), as GPT-2 */
+  uint64_t
+      seed; /* of the weights it begins with: N(0, 0.02); where norms come before, residual projections N(0, 0.02 / √(2 layers)), as GPT-2 */
+  bool norm_before; /* encoder: norms before, and one at the end instead of that of the embedding. (Saved as "heed".) */
+  bool relu;        /* encoder: ReLU, as in 2017 */
 } heed_learner_options;
 
 typedef struct heed_learner heed_learner;
@@ -42,7 +46,7 @@ HEED_API heed_parameters *heed_learner_parameters(const heed_learner *learner);
 
 /* ids i32 [B,n], n up to the context -> logits [B,n,vocabulary]. */
 HEED_API heed_tensor *heed_learner_logits(heed_learner *learner, heed_tape *tape, heed_tensor *ids);
-/* The mean cross-entropy of targets i32 [B,n], −1 passed over. */
+/* The mean cross-entropy of targets i32 [B,n], −1 passed over. An encoder's targets are what stands there, a decoder's what follows. */
 HEED_API heed_tensor *heed_learner_loss(heed_learner *learner, heed_tape *tape, heed_tensor *ids, heed_tensor *targets);
 
 /* ---- batches ----------------------------------------------------------------------------------------------------------------- */
@@ -63,6 +67,20 @@ HEED_API void heed_text_window_batch(void *user, uint64_t seed, int64_t number, 
                                      int32_t *targets);
 /* Windows of `length` that a text of count ids has: (count − 1) / length. */
 HEED_API int64_t heed_text_windows(int64_t count, int64_t length);
+
+/* Windows of a text with masked tokens, for encoders (Devlin et al. 2019): a place is asked for with probability `share`; of those four in five show the mask, one in ten another
+ * token, one in ten stays as it is. targets: what stood at the places that are asked for. A window has at least one. user of the two below is a heed_masked_data. */
+typedef struct heed_masked_data {
+  heed_text_data text;
+  int32_t mask;       /* the token that stands for a hidden one */
+  int64_t vocabulary; /* other tokens are drawn from [0, vocabulary), all as likely, without the mask */
+  double share;       /* 0: 0.15 */
+} heed_masked_data;
+/* Windows that begin anywhere. */
+HEED_API void heed_masked_batch(void *user, uint64_t seed, int64_t number, int64_t batch, int64_t length, int32_t *ids, int32_t *targets);
+/* One after another, without overlap, count / length of them; what is masked in one depends on seed and window alone, not on the batch. */
+HEED_API void heed_masked_window_batch(void *user, uint64_t seed, int64_t number, int64_t batch, int64_t length, int32_t *ids,
+                                       int32_t *targets);
 
 /* ---- tasks ------------------------------------------------------------------------------------------------------------------- */
 
@@ -156,7 +174,7 @@ HEED_API heed_status heed_train(heed_learner *learner, heed_optimiser *optimiser
 
 /* ---- on disk --------------------------------------------------------------------------------------------------------------------- */
 
-/* Writes model.safetensors, config.json and, unless it is NULL, the tokenizer into a directory that is there, each file aside first: GPT-2's or Llama's names where the model is one of
+/* Writes model.safetensors, config.json and, unless it is NULL, the tokenizer into a directory that is there, each file aside first: GPT-2's, Llama's or BERT's names where the model is one of
  * those, otherwise "model_type": "heed". HEED_E_WRITE (the old files stay), HEED_E_MEMORY. */
 HEED_API heed_status heed_learner_save(const heed_learner *learner, const heed_tokenizer *tokenizer, const char *directory);
 

@@ -37,21 +37,26 @@ static heed_view part(const heed_tensor *t, int64_t begin, int64_t rows) {
   return view;
 }
 
+/* A bias, or zeros where the learner has none. */
+static void put_bias(export *e, hd_slot slot, int64_t layer, const heed_tensor *b, int64_t begin, int64_t rows) {
+  const heed_view none = {&zero, HEED_F32, 1, {rows}, {0}};
+  put(e, slot, layer, ".bias", b ? part(b, begin, rows) : none);
+}
+
 /* A matrix of a layer and its bias: rows [begin, begin + rows). The family wants a bias where `biased`, though the learner may have none. */
 static void put_product(export *e, hd_slot slot, int64_t layer, const heed_tensor *w, const heed_tensor *b, bool biased, int64_t begin,
                         int64_t rows) {
   heed_view view = part(w, begin, rows);
-  const heed_view zeros = {&zero, HEED_F32, 1, {rows}, {0}};
   put(e, slot, layer, ".weight", e->names.spelling->transposed ? heed_view_swap(view, 0, 1) : view);
-  if (biased) put(e, slot, layer, ".bias", b ? part(b, begin, rows) : zeros);
+  if (biased) put_bias(e, slot, layer, b, begin, rows);
 }
 
 static void put_norm(export *e, hd_slot slot, int64_t layer, const heed_nn_norm *norm, bool biased) {
-  int64_t width = e->learner->spec.width;
-  const heed_view zeros = {&zero, HEED_F32, 1, {width}, {0}};
   put(e, slot, layer, ".weight", heed_tensor_value(norm->weight));
-  if (biased) put(e, slot, layer, ".bias", norm->bias ? heed_tensor_value(norm->bias) : zeros);
+  if (biased) put_bias(e, slot, layer, norm->bias, 0, e->learner->spec.width);
 }
+
+static bool has_norm_bias(const hd_transformer_spec *written) { return written->norm == HD_NORM_LAYER && !written->norm_unbiased; }
 
 /* With biases as the family's files have them. */
 static void put_layer(export *e, int64_t i, const hd_transformer_spec *written) {
@@ -59,7 +64,7 @@ static void put_layer(export *e, int64_t i, const hd_transformer_spec *written) 
   const heed_nn_block *b = &e->learner->layers[i];
   const heed_nn_attention *a = &b->attention;
   const heed_nn_feed_forward *f = &b->feed_forward;
-  const bool norm_biased = written->norm == HD_NORM_LAYER && !written->norm_unbiased;
+  const bool norm_biased = has_norm_bias(written);
   int64_t q = spec->heads * spec->head_dim, kv = spec->kv_heads * spec->head_dim;
   put_norm(e, HD_SLOT_ATTENTION_NORM, i, &b->attention_norm, norm_biased);
   if (e->names.spelling->tensors[HD_SLOT_QKV]) {
@@ -79,13 +84,22 @@ static void put_layer(export *e, int64_t i, const hd_transformer_spec *written) 
 
 static heed_status list_arrays(export *e, const hd_transformer_spec *written) {
   const heed_learner *learner = e->learner;
-  enum { MOST_IN_LAYER = 16, OUTSIDE = 8 };
+  enum { MOST_IN_LAYER = 16, OUTSIDE = 16 };
+  const bool norm_biased = has_norm_bias(written);
   HD_TRY(hd_arena_allocate(&e->arena, learner->context, "names of tensors", MOST_IN_LAYER * learner->spec.layers + OUTSIDE,
                            sizeof *e->array, &e->array));
   put(e, HD_SLOT_EMBEDDING, 0, ".weight", heed_tensor_value(learner->embedding));
   if (learner->position) put(e, HD_SLOT_POSITION, 0, ".weight", heed_tensor_value(learner->position));
+  const heed_view segments = {&zero, HEED_F32, 2, {written->segments, written->width}, {0, 0}}; // a learner has none
+  if (written->segments > 0) put(e, HD_SLOT_SEGMENT, 0, ".weight", segments);
+  if (written->embedding_norm) put_norm(e, HD_SLOT_EMBEDDING_NORM, 0, &learner->embedding_norm, norm_biased);
   for (int64_t i = 0; i < learner->spec.layers; i++) put_layer(e, i, written);
-  put_norm(e, HD_SLOT_FINAL_NORM, 0, &learner->final_norm, written->norm == HD_NORM_LAYER && !written->norm_unbiased);
+  if (written->norm_place == HD_NORM_BEFORE) put_norm(e, HD_SLOT_FINAL_NORM, 0, &learner->final_norm, norm_biased);
+  if (written->head_transform) {
+    put_product(e, HD_SLOT_HEAD_DENSE, 0, learner->head_dense, learner->head_dense_bias, written->bias_head, 0, written->width);
+    put_norm(e, HD_SLOT_HEAD_NORM, 0, &learner->head_norm, norm_biased);
+  }
+  if (written->bias_head) put_bias(e, HD_SLOT_HEAD_BIAS, 0, learner->head_bias, 0, written->vocabulary);
   if (!learner->spec.tied) put(e, HD_SLOT_HEAD, 0, ".weight", heed_tensor_value(learner->head));
   return e->status;
 }
@@ -123,11 +137,7 @@ heed_status heed_learner_save(const heed_learner *learner, const heed_tokenizer 
   if (!learner) return HEED_E_ARGUMENT;
   HD_REQUIRE(directory, learner->context, HEED_E_ARGUMENT, "heed_learner_save: directory is null");
   const hd_family *family = hd_family_for(&learner->spec);
-  hd_transformer_spec written = learner->spec;
-  if (family->base.bias_qkv) { // GPT-2's files have every bias
-    written.bias_qkv = written.bias_output = written.bias_feed_forward = true;
-    written.norm_unbiased = false;
-  }
+  const hd_transformer_spec written = hd_family_written(family, &learner->spec);
   export e = {.learner = learner, .names = {.spelling = &family->json}};
   hd_arena_init(&e.arena, learner->context);
   heed_status status = list_arrays(&e, &written);

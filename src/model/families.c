@@ -5,10 +5,10 @@
 
 #include <stdio.h>
 
-extern const hd_family hd_family_gpt2, hd_family_llama, hd_family_mistral, hd_family_qwen2, hd_family_heed;
+extern const hd_family hd_family_bert, hd_family_gpt2, hd_family_llama, hd_family_mistral, hd_family_qwen2, hd_family_heed;
 
 static const hd_family *const families[] = {
-    &hd_family_gpt2, &hd_family_llama, &hd_family_mistral, &hd_family_qwen2, &hd_family_heed,
+    &hd_family_bert, &hd_family_gpt2, &hd_family_llama, &hd_family_mistral, &hd_family_qwen2, &hd_family_heed,
 };
 
 static const hd_spelling *spelling_of(const hd_family *family, bool gguf) { return gguf ? &family->gguf : &family->json; }
@@ -50,6 +50,13 @@ heed_status hd_family_of(heed_context *context, const hd_tensors *tensors, hd_co
   return unknown_family(context, out->file, gguf, name);
 }
 
+/* The place of a value in the choices of its field, or a sign that it is none of them. */
+static bool is_choice(const hd_field *field, int value) {
+  int n = 0;
+  while (field->choices[n]) n++;
+  return value >= 0 && value < n;
+}
+
 /* Whether what the family's configurations cannot say is as the spec has it. */
 static bool says(const hd_family *family, const hd_transformer_spec *spec) {
   hd_transformer_spec other = family->base;
@@ -58,26 +65,40 @@ static bool says(const hd_family *family, const hd_transformer_spec *spec) {
   for (int64_t i = 0; i < family->field_count; i++) {
     const hd_field *f = &family->fields[i];
     if (!f->json || f->kind == HD_FIELD_REFUSED || f->kind == HD_FIELD_ZERO) continue;
+    int choice;
+    memcpy(&choice, (const char *)spec + f->at, sizeof choice);
+    if (f->kind == HD_FIELD_CHOICE && !is_choice(f, choice)) return false;
     size_t bytes = f->kind == HD_FIELD_BOOL ? sizeof(bool) : f->kind == HD_FIELD_CHOICE ? sizeof(int) : 8;
     memset((char *)&other + f->at, 0, bytes);
     memset((char *)&both + f->at, 0, bytes);
   }
-  return other.norm == both.norm && other.norm_place == both.norm_place && other.feed_forward_kind == both.feed_forward_kind &&
+  const bool grouped = both.kv_heads != 0 && spec->kv_heads != spec->heads; // and no field for it
+  return !grouped && other.norm == both.norm && other.norm_place == both.norm_place && other.feed_forward_kind == both.feed_forward_kind &&
          other.positions == both.positions && (family->activation_key || other.activation == both.activation) &&
          other.bias_qkv == both.bias_qkv && other.bias_output == both.bias_output && other.bias_feed_forward == both.bias_feed_forward &&
-         other.norm_unbiased == both.norm_unbiased && other.tied == both.tied && other.attention_scale == both.attention_scale &&
+         other.bias_head == both.bias_head && other.norm_unbiased == both.norm_unbiased && other.tied == both.tied &&
+         other.bidirectional == both.bidirectional && other.segments == both.segments && other.embedding_norm == both.embedding_norm &&
+         other.head_transform == both.head_transform && other.attention_scale == both.attention_scale &&
          other.attention_softcap == both.attention_softcap && other.window == both.window && other.logit_softcap == both.logit_softcap &&
          other.embedding_scale == both.embedding_scale;
 }
 
+hd_transformer_spec hd_family_written(const hd_family *family, const hd_transformer_spec *spec) {
+  const hd_transformer_spec *base = &family->base;
+  hd_transformer_spec out = *spec;
+  out.bias_qkv |= base->bias_qkv;
+  out.bias_output |= base->bias_output;
+  out.bias_feed_forward |= base->bias_feed_forward;
+  out.bias_head |= base->bias_head;
+  if (base->norm == HD_NORM_LAYER) out.norm_unbiased = base->norm_unbiased;
+  if (out.segments == 0) out.segments = base->segments;
+  return out;
+}
+
 const hd_family *hd_family_for(const hd_transformer_spec *spec) {
-  // A missing bias is a bias of zeros: those of GPT-2 are written as such, so that others can read what was trained without.
-  hd_transformer_spec biased = *spec;
-  biased.bias_qkv = biased.bias_output = biased.bias_feed_forward = true;
-  biased.norm_unbiased = false;
   for (int64_t i = 0; i < HD_COUNT(families); i++) {
-    const hd_family *family = families[i];
-    if (family->json.architecture && says(family, family->base.bias_qkv ? &biased : spec)) return family;
+    const hd_transformer_spec written = hd_family_written(families[i], spec);
+    if (families[i]->json.architecture && says(families[i], &written)) return families[i];
   }
   return NULL;
 }

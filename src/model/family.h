@@ -32,8 +32,13 @@ typedef struct hd_field {
 typedef enum hd_slot {
   HD_SLOT_EMBEDDING,
   HD_SLOT_POSITION,
+  HD_SLOT_SEGMENT,
+  HD_SLOT_EMBEDDING_NORM,
   HD_SLOT_FINAL_NORM,
+  HD_SLOT_HEAD_DENSE, /* what the head reads instead of the stream: dense and its norm */
+  HD_SLOT_HEAD_NORM,
   HD_SLOT_HEAD,
+  HD_SLOT_HEAD_BIAS,      /* a slot of its own, because BERT's bias is named by itself */
   HD_SLOT_ROTARY_FACTORS, /* optional: what each rotary frequency is divided by */
   HD_SLOT_ATTENTION_NORM,
   HD_SLOT_QKV, /* queries, keys and values in one matrix; otherwise the next three */
@@ -83,6 +88,8 @@ heed_status hd_config_read(const hd_config *config, hd_transformer_spec *out);
 
 /* The family whose files can say all of the spec, as model_type in a config.json: the first of the list that fits, "heed" at last. */
 const hd_family *hd_family_for(const hd_transformer_spec *spec);
+/* The spec as the family's files hold it: parts that those always have and the model does without, such as biases, are written as zeros. */
+hd_transformer_spec hd_family_written(const hd_family *family, const hd_transformer_spec *spec);
 /* A config.json of the family: what hd_config_read makes the same spec of. A new reference, or NULL if memory is short. */
 json_t *hd_config_write(const hd_family *family, const hd_transformer_spec *spec);
 

@@ -84,6 +84,9 @@ heed_status heed_generate(heed_session *session, const int32_t *ids, int64_t cou
              "heed_generate: no options, or a report whose size is not set");
   HD_TRY(hd_options_read(context, "heed_generate_options", options, &g.options, sizeof g.options));
   g.options.sampling.size = sizeof g.options.sampling; // it lies within, so its size is known
+  HD_REQUIRE(!session->model->spec.bidirectional, context, HEED_E_UNSUPPORTED,
+             "%s: an encoder does not generate: it sees the whole text at once and fills in masked tokens (heed logits shows them)",
+             session->model->name);
   HD_REQUIRE(ids && count >= 1, context, HEED_E_ARGUMENT, "generation needs a prompt of at least one token");
   HD_REQUIRE(g.options.count >= 0, context, HEED_E_ARGUMENT, "a negative number of new tokens (got %lld)", (long long)g.options.count);
   heed_status status = generate(&g, ids, count);

@@ -62,8 +62,8 @@ static heed_nn_block make_layer(maker *m) {
   const hd_transformer_spec *spec = &learner->spec;
   int64_t q = spec->heads * spec->head_dim, kv = spec->kv_heads * spec->head_dim;
   const bool gated = spec->feed_forward_kind == HD_FEED_FORWARD_GATED;
-  // What is added to the stream 2 · layers times is made smaller, so that their sum is not (Radford et al. 2019).
-  double residual = usual_spread / sqrt(2.0 * (double)spec->layers);
+  // What is added to the stream 2 · layers times is made smaller, so that their sum is not (Radford et al. 2019); a norm of the sum does as much.
+  double residual = spec->norm_place == HD_NORM_AFTER ? usual_spread : usual_spread / sqrt(2.0 * (double)spec->layers);
   heed_nn_block b = {.norm_after = spec->norm_place == HD_NORM_AFTER, .dropout = learner->dropout};
   b.attention_norm = norm(m, "attention_norm");
   b.attention = (heed_nn_attention){.heads = spec->heads,
@@ -103,10 +103,17 @@ static heed_status make_parameters(heed_learner *learner, uint64_t seed) {
   HD_TRY(make_labels(learner));
   learner->embedding = matrix(&m, "embedding", spec->vocabulary, spec->width, usual_spread);
   if (spec->positions == HD_POSITIONS_LEARNED) learner->position = matrix(&m, "position", spec->context, spec->width, usual_spread);
+  if (spec->embedding_norm) learner->embedding_norm = norm(&m, "embedding_norm");
   for (m.layer = 0; m.layer < spec->layers; m.layer++) learner->layers[m.layer] = make_layer(&m);
   m.layer = -1;
-  learner->final_norm = norm(&m, "final_norm");
+  if (spec->norm_place == HD_NORM_BEFORE) learner->final_norm = norm(&m, "final_norm");
+  if (spec->head_transform) {
+    learner->head_dense = matrix(&m, "head_dense", spec->width, spec->width, usual_spread);
+    learner->head_dense_bias = bias(&m, spec->bias_head, "head_dense", spec->width);
+    learner->head_norm = norm(&m, "head_norm");
+  }
   learner->head = spec->tied ? learner->embedding : matrix(&m, "head", spec->vocabulary, spec->width, usual_spread);
+  learner->head_bias = bias(&m, spec->bias_head, "head", spec->vocabulary);
   return m.status;
 }
 
@@ -127,7 +134,8 @@ static heed_status spec_of(heed_context *context, const heed_learner_options *o,
   HD_TRY(check_range(context, "context", o->context, 1, HD_MAX_CONTEXT));
   HD_TRY(check_range(context, "vocabulary", o->vocabulary, 1, HD_MAX_VOCABULARY));
   HD_REQUIRE(o->dropout >= 0 && o->dropout < 1, context, HEED_E_ARGUMENT, "dropout: got %g, allowed from 0 to below 1", o->dropout);
-  const bool llama = o->kind == HEED_LEARNER_LLAMA, biased = !llama && !o->no_bias;
+  const bool llama = o->kind == HEED_LEARNER_LLAMA, encoder = o->kind == HEED_LEARNER_ENCODER, biased = !llama && !o->no_bias;
+  const bool after = encoder && !o->norm_before;
   *out = (hd_transformer_spec){.layers = o->layers,
                                .width = o->width,
                                .heads = o->heads,
@@ -136,17 +144,23 @@ static heed_status spec_of(heed_context *context, const heed_learner_options *o,
                                .vocabulary = o->vocabulary,
                                .context = o->context,
                                .norm = llama ? HD_NORM_RMS : HD_NORM_LAYER,
-                               .norm_eps = 1e-5,
-                               .norm_unbiased = !biased,
+                               .norm_place = after ? HD_NORM_AFTER : HD_NORM_BEFORE,
+                               .norm_eps = encoder ? 1e-12 : 1e-5,
+                               .norm_unbiased = !llama && !biased,
                                .feed_forward_kind = llama ? HD_FEED_FORWARD_GATED : HD_FEED_FORWARD_PLAIN,
-                               .activation = llama         ? HD_SILU
-                                             : o->gelu_erf ? HD_GELU_ERF
-                                                           : HD_GELU_TANH,
+                               .activation = llama                    ? HD_SILU
+                                             : encoder && o->relu     ? HD_RELU
+                                             : encoder || o->gelu_erf ? HD_GELU_ERF
+                                                                      : HD_GELU_TANH,
                                .positions = llama || o->rotary ? HD_POSITIONS_ROTARY_HALF : HD_POSITIONS_LEARNED,
                                .rotary_theta = 10000,
                                .bias_qkv = biased,
                                .bias_output = biased,
                                .bias_feed_forward = biased,
+                               .bias_head = encoder && biased,
+                               .bidirectional = encoder,
+                               .embedding_norm = after,
+                               .head_transform = encoder,
                                .tied = !o->untied};
   // As wide as gate, up and down of a third each make the parameters of 4 · width twice (Shazeer 2020), rounded up to whole cache lines.
   if (llama && o->feed_forward == 0) out->feed_forward = hd_ceil_div(8 * o->width, 3 * 32) * 32;
@@ -185,8 +199,10 @@ heed_status heed_learner_new(heed_context *context, const heed_learner_options *
   HD_TRY(hd_options_read(context, "heed_learner_options", given, &options, sizeof options));
   HD_TRY(hd_allocate(context, "a learner", 1, sizeof *learner, &learner));
   *learner = (heed_learner){.context = context, .kind = options.kind, .dropout = options.dropout};
-  learner->attention =
-      (heed_attention){.size = sizeof learner->attention, .causal = true, .align = HEED_ALIGN_START, .dropout = options.dropout};
+  learner->attention = (heed_attention){.size = sizeof learner->attention,
+                                        .causal = options.kind != HEED_LEARNER_ENCODER,
+                                        .align = HEED_ALIGN_START,
+                                        .dropout = options.dropout};
   hd_arena_init(&learner->arena, context);
   heed_status status = spec_of(context, &options, &learner->spec);
   if (status == HEED_OK) status = make_tables(learner);
@@ -216,22 +232,74 @@ static heed_status check_ids(heed_learner *learner, const heed_tensor *ids) {
   return HEED_OK;
 }
 
-heed_tensor *heed_learner_logits(heed_learner *learner, heed_tape *tape, heed_tensor *ids) {
+/* What comes before the head: [B,n,width]. */
+static heed_tensor *states(heed_learner *learner, heed_tape *tape, heed_tensor *ids) {
   if (!learner || !tape || heed_tape_status(tape) != HEED_OK) return NULL;
   if (!hd_tape_note(tape, check_ids(learner, ids))) return NULL;
   heed_tape_label(tape, "the embedding");
   heed_tensor *x = heed_tape_embedding(tape, ids, learner->embedding);
   if (learner->position) x = heed_tape_add(tape, x, heed_tape_slice(tape, learner->position, 0, 0, heed_tensor_value(ids).dim[1]));
+  if (learner->spec.embedding_norm) x = heed_nn_norm_apply(tape, &learner->embedding_norm, x);
   x = heed_tape_dropout(tape, x, learner->dropout);
   for (int64_t i = 0; i < learner->spec.layers; i++) {
     heed_tape_label(tape, learner->labels[i]);
     x = heed_nn_block_apply(tape, &learner->layers[i], x);
   }
   heed_tape_label(tape, "the head");
-  if (learner->spec.norm_place == HD_NORM_BEFORE) x = heed_nn_norm_apply(tape, &learner->final_norm, x);
-  return heed_tape_linear(tape, x, learner->head, NULL);
+  return learner->spec.norm_place == HD_NORM_BEFORE ? heed_nn_norm_apply(tape, &learner->final_norm, x) : x;
 }
 
+static heed_tensor *apply_head(heed_learner *learner, heed_tape *tape, heed_tensor *x) {
+  if (learner->spec.head_transform) {
+    x = heed_tape_linear(tape, x, learner->head_dense, learner->head_dense_bias);
+    x = heed_tape_activate(tape, x, activation_of(learner->spec.activation));
+    x = heed_nn_norm_apply(tape, &learner->head_norm, x);
+  }
+  return heed_tape_linear(tape, x, learner->head, learner->head_bias);
+}
+
+heed_tensor *heed_learner_logits(heed_learner *learner, heed_tape *tape, heed_tensor *ids) {
+  heed_tensor *x = states(learner, tape, ids);
+  return x ? apply_head(learner, tape, x) : NULL;
+}
+
+/* ---- the loss ------------------------------------------------------------------------------------------------------------------------ */
+
+/* The places that are asked for, as rows of all, and what is asked for there. */
+typedef struct asked {
+  int32_t *rows, *targets; /* [count], with room for all */
+  int64_t count, all;
+} asked;
+
+static heed_status find_asked(heed_context *context, const heed_tensor *targets, asked *out) {
+  const heed_view view = heed_tensor_value(targets);
+  const int32_t *target = view.data;
+  HD_REQUIRE(targets && view.type == HEED_I32, context, HEED_E_TYPE, "targets: got %s, allowed i32", heed_type_name(view.type));
+  *out = (asked){.all = hd_count(targets)};
+  HD_TRY(hd_allocate(context, "the places that are asked for", out->all, 2 * sizeof *out->rows, &out->rows));
+  out->targets = out->rows + out->all;
+  for (int64_t i = 0; i < out->all; i++) {
+    if (target[i] < 0) continue;
+    out->rows[out->count] = (int32_t)i;
+    out->targets[out->count++] = target[i];
+  }
+  return HEED_OK;
+}
+
+static heed_tensor *loss_of(heed_learner *learner, heed_tape *tape, heed_tensor *x, const asked *a) {
+  const heed_view rows = heed_view_of(a->rows, HEED_I32, 1, &a->count), targets = heed_view_of(a->targets, HEED_I32, 1, &a->count);
+  x = heed_tape_reshape(tape, x, 2, (int64_t[]){a->all, learner->spec.width});
+  x = heed_tape_gather(tape, x, heed_tape_input(tape, &rows));
+  return heed_tape_cross_entropy(tape, apply_head(learner, tape, x), heed_tape_input(tape, &targets), NULL);
+}
+
+/* Where few places are asked for, as of masked tokens, the head is applied to those alone: it is a matrix as long as the vocabulary. */
 heed_tensor *heed_learner_loss(heed_learner *learner, heed_tape *tape, heed_tensor *ids, heed_tensor *targets) {
-  return heed_tape_cross_entropy(tape, heed_learner_logits(learner, tape, ids), targets, NULL);
+  heed_tensor *x = states(learner, tape, ids), *loss = NULL;
+  asked a = {0};
+  if (!x || !hd_tape_note(tape, find_asked(learner->context, targets, &a))) return NULL;
+  if (a.count > 0 && 2 * a.count < a.all) loss = loss_of(learner, tape, x, &a);
+  else loss = heed_tape_cross_entropy(tape, apply_head(learner, tape, x), targets, NULL);
+  hd_release(learner->context, a.rows, a.all, 2 * sizeof *a.rows);
+  return loss;
 }

@@ -14,7 +14,8 @@ struct heed_learner {
   heed_parameters *parameters;
   hd_arena arena; /* layers, tables of angles */
   heed_tensor *embedding, *position, *head;
-  heed_nn_norm final_norm;
+  heed_nn_norm embedding_norm, final_norm, head_norm; /* those that the spec has */
+  heed_tensor *head_dense, *head_dense_bias, *head_bias;
   heed_nn_block *layers;
   const char **labels; /* "layer 3", for messages */
   heed_attention attention;

@@ -227,7 +227,8 @@ heed_status heed_model_describe(const heed_model *model, heed_model_info *info) 
                           .context = s->context,
                           .parameters = model->parameters,
                           .weight_bytes = model->weight_bytes,
-                          .flops_per_token = flops_per_token(model)};
+                          .flops_per_token = flops_per_token(model),
+                          .bidirectional = s->bidirectional};
   memcpy(info, &full, HD_MIN(info->size, sizeof full));
   return HEED_OK;
 }

@@ -42,10 +42,15 @@ struct heed_model {
 
   hd_matrix embedding;     /* [vocabulary, width] */
   hd_matrix position;      /* [context, width] where positions are learned */
+  hd_matrix segment;       /* [segments, width] where there are any */
+  hd_norm embedding_norm;  /* weight NULL: none */
   const double *frequency; /* [rotary_dim/2] where they are rotary */
   hd_layer *layers;
-  hd_norm final_norm;    /* weight NULL: none */
-  const hd_matrix *head; /* the embedding where tied */
+  hd_norm final_norm;  /* weight NULL: none */
+  hd_stack head_dense; /* parts 0: the head reads the stream itself */
+  hd_norm head_norm;
+  const hd_matrix *head;  /* the embedding where tied */
+  const float *head_bias; /* [vocabulary] or NULL */
 
   const int32_t *ends; /* ids that end a text */
   int64_t end_count;

@@ -10,6 +10,7 @@ typedef struct work {
   const hd_kernels *kernels;
   const hd_transformer_spec *spec;
   const hd_norm *norm;
+  hd_activation activation;
   const float *x;
   float *y;
   int64_t rows, n, stride;
@@ -49,10 +50,9 @@ void hd_rows_add(heed_context *context, float *x, const float *y, int64_t rows, 
 
 static void activate_row(const work *w, int64_t r) {
   float *row = w->y + r * w->stride;
-  const float *up = w->spec->feed_forward_kind == HD_FEED_FORWARD_GATED ? row + w->n : NULL;
-  w->kernels->activate(w->spec->activation, row, up, w->n, row);
+  w->kernels->activate(w->activation, row, w->stride > w->n ? row + w->n : NULL, w->n, row);
 }
 
-void hd_rows_activate(heed_context *context, const hd_transformer_spec *spec, float *of, int64_t rows, int64_t stride) {
-  run(context, &(work){.row = activate_row, .spec = spec, .y = of, .rows = rows, .n = spec->feed_forward, .stride = stride});
+void hd_rows_activate(heed_context *context, hd_activation kind, float *of, int64_t rows, int64_t n, int64_t stride) {
+  run(context, &(work){.row = activate_row, .activation = kind, .y = of, .rows = rows, .n = n, .stride = stride});
 }

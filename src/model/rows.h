@@ -11,7 +11,7 @@ void hd_rows_norm(heed_context *context, const hd_transformer_spec *spec, const 
 /* x[r] += y[r]. */
 void hd_rows_add(heed_context *context, float *x, const float *y, int64_t rows, int64_t width);
 
-/* Gated: rows [gate | up] become act(gate) · up in their first half; plain: act in place. stride: floats from row to row. */
-void hd_rows_activate(heed_context *context, const hd_transformer_spec *spec, float *of, int64_t rows, int64_t stride);
+/* Rows of n values become act of them; gated rows [gate | up], of stride 2 n, become act(gate) · up in their first half. */
+void hd_rows_activate(heed_context *context, hd_activation kind, float *of, int64_t rows, int64_t n, int64_t stride);
 
 #endif

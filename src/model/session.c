@@ -93,7 +93,7 @@ heed_status heed_session_truncate(heed_session *session, int64_t length) {
 
 int64_t heed_session_reuse(heed_session *session, const int32_t *ids, int64_t count) {
   if (!session) return 0;
-  int64_t same = 0, most = ids ? HD_MIN(session->length, count - 1) : 0;
+  int64_t same = 0, most = ids && !session->model->spec.bidirectional ? HD_MIN(session->length, count - 1) : 0;
   while (same < most && session->ids[same] == ids[same]) same++;
   session->length = same;
   return same;
@@ -110,6 +110,9 @@ static heed_status check_run(const heed_session *session, const int32_t *ids, in
   HD_REQUIRE(count <= session->capacity - session->length, context, HEED_E_ARGUMENT,
              "%s: more tokens than positions (got %lld + %lld, allowed %lld)", session->model->name, (long long)session->length,
              (long long)count, (long long)session->capacity);
+  HD_REQUIRE(!spec->bidirectional || session->length == 0, context, HEED_E_ARGUMENT,
+             "%s: an encoder reads a sequence at once, since its tokens see those behind them (the session holds %lld already)",
+             session->model->name, (long long)session->length);
   for (int64_t i = 0; i < count; i++)
     HD_REQUIRE(ids[i] >= 0 && ids[i] < spec->vocabulary, context, HEED_E_ARGUMENT,
                "%s: a token id outside the vocabulary (place %lld, got %d, allowed 0..%lld)", session->model->name, (long long)i,
@@ -139,8 +142,8 @@ heed_status heed_session_run(heed_session *session, const int32_t *ids, int64_t 
   HD_TRY(check_run(session, ids, count, logits, rows));
   if (given) HD_TRY(hd_watch_check(context, session->model, &watch));
 
-  // A record covers all queries of the run, so a watched run is one pass; the n × m weights are then its memory anyway.
-  int64_t chunk = HD_MIN(given ? count : session->chunk, count);
+  // A record covers all queries of the run, so a watched run is one pass; the n × m weights are then its memory anyway. An encoder's tokens see those behind them.
+  int64_t chunk = HD_MIN(given || spec->bidirectional ? count : session->chunk, count);
   HD_TRY(hd_grow(context, "the tokens of a session", &session->ids, &session->ids_capacity, session->length + count, sizeof *ids));
   HD_TRY(hold(session));
   HD_TRY(scratch_reserve(context, spec, &session->scratch, chunk));

@@ -1,6 +1,6 @@
 /* spec.h: what steers the one transformer block.
  *
- * Every decoder that heed runs is a value of hd_transformer_spec; the forward pass reads these fields and never asks which family a model belongs to. Families (family.h)
+ * Every decoder and encoder that heed runs is a value of hd_transformer_spec; the forward pass reads these fields and never asks which family a model belongs to. Families (family.h)
  * only fill one from a file's configuration. */
 #ifndef HD_SPEC_H
 #define HD_SPEC_H
@@ -61,7 +61,12 @@ typedef struct hd_transformer_spec {
   double logit_softcap;     /* 0: none */
   double embedding_scale;   /* 0: 1 */
 
-  bool bias_qkv, bias_output, bias_feed_forward;
+  bool bidirectional;  /* an encoder: every token sees all others, so a sequence runs at once */
+  int64_t segments;    /* rows of the segment embedding, of which the first is added to every token; 0: none */
+  bool embedding_norm; /* what the embeddings add up to is normed */
+  bool head_transform; /* the head reads norm(act(dense(x))), as BERT's for masked tokens (Devlin et al. 2019) */
+
+  bool bias_qkv, bias_output, bias_feed_forward, bias_head;
   bool norm_unbiased; /* norms have no bias */
   bool tied;          /* the head is the embedding */
 } hd_transformer_spec;

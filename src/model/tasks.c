@@ -15,8 +15,10 @@ static dice dice_of(uint64_t seed, int64_t number, int64_t batch, int64_t row) {
   return (dice){.seed = seed, .stream = (uint64_t)(number * batch + row)};
 }
 
+static double uniform(dice *d) { return hd_philox_uniform(d->seed, d->stream, d->next++); }
+
 /* A whole number in [0, below). */
-static int64_t roll(dice *d, int64_t below) { return (int64_t)(hd_philox_uniform(d->seed, d->stream, d->next++) * (double)below); }
+static int64_t roll(dice *d, int64_t below) { return (int64_t)(uniform(d) * (double)below); }
 
 void heed_text_batch(void *user, uint64_t seed, int64_t number, int64_t batch, int64_t length, int32_t *ids, int32_t *targets) {
   const heed_text_data *data = user;
@@ -40,6 +42,61 @@ void heed_text_window_batch(void *user, uint64_t seed, int64_t number, int64_t b
       ids[row * length + i] = there ? data->ids[window * length + i] : 0;
       targets[row * length + i] = there ? data->ids[window * length + i + 1] : -1;
     }
+  }
+}
+
+/* ---- masked tokens ---------------------------------------------------------------------------------------------------------------- */
+
+static const double usual_share = 0.15, shown_as_mask = 0.8, shown_as_another = 0.1;
+
+/* A token that is not the mask, drawn from all. */
+static int32_t another_token(const heed_masked_data *data, dice *d) {
+  const bool mask_inside = data->mask >= 0 && data->mask < data->vocabulary;
+  int32_t id = (int32_t)roll(d, data->vocabulary - mask_inside);
+  return mask_inside && id >= data->mask ? id + 1 : id;
+}
+
+static void hide(const heed_masked_data *data, dice *d, int64_t i, int32_t *ids, int32_t *targets) {
+  double u = uniform(d);
+  targets[i] = ids[i];
+  if (u < shown_as_mask) ids[i] = data->mask;
+  else if (u < shown_as_mask + shown_as_another) ids[i] = another_token(data, d);
+}
+
+static void hide_some(const heed_masked_data *data, dice *d, int64_t length, int32_t *ids, int32_t *targets) {
+  const double share = data->share > 0 ? data->share : usual_share;
+  bool any = false;
+  for (int64_t i = 0; i < length; i++) {
+    targets[i] = -1;
+    if (uniform(d) >= share) continue;
+    hide(data, d, i, ids, targets);
+    any = true;
+  }
+  if (!any) hide(data, d, roll(d, length), ids, targets);
+}
+
+void heed_masked_batch(void *user, uint64_t seed, int64_t number, int64_t batch, int64_t length, int32_t *ids, int32_t *targets) {
+  const heed_masked_data *data = user;
+  for (int64_t row = 0; row < batch; row++) {
+    dice d = dice_of(seed, number, batch, row);
+    int32_t *to = ids + row * length;
+    memcpy(to, data->text.ids + roll(&d, data->text.count - length + 1), (size_t)length * sizeof *ids);
+    hide_some(data, &d, length, to, targets + row * length);
+  }
+}
+
+void heed_masked_window_batch(void *user, uint64_t seed, int64_t number, int64_t batch, int64_t length, int32_t *ids, int32_t *targets) {
+  const heed_masked_data *data = user;
+  for (int64_t row = 0; row < batch; row++) {
+    dice d = dice_of(seed, number, batch, row);
+    int64_t window = number * batch + row;
+    int32_t *to = ids + row * length, *target = targets + row * length;
+    bool there = window < data->text.count / length;
+    for (int64_t i = 0; i < length; i++) {
+      to[i] = there ? data->text.ids[window * length + i] : 0;
+      target[i] = -1;
+    }
+    if (there) hide_some(data, &d, length, to, target);
   }
 }
 

@@ -8,19 +8,24 @@
 
 #include <math.h>
 
+static void add_row(const hd_pass *pass, const hd_matrix *matrix, int64_t r, float *row, float *x) {
+  hd_matrix_row(pass->context, matrix, r, row);
+  for (int64_t i = 0; i < pass->model->spec.width; i++) x[i] += row[i];
+}
+
 static void embed(const hd_pass *pass) {
   const heed_model *model = pass->model;
   const hd_transformer_spec *spec = &model->spec;
-  float *position = pass->scratch->h; // free until the first norm
+  float *row = pass->scratch->h; // free until the first norm
   for (int64_t r = 0; r < pass->rows; r++) {
     float *x = pass->scratch->x + r * spec->width;
     hd_matrix_row(pass->context, &model->embedding, pass->ids[r], x);
     if (spec->embedding_scale != 0)
       for (int64_t i = 0; i < spec->width; i++) x[i] *= (float)spec->embedding_scale;
-    if (spec->positions != HD_POSITIONS_LEARNED) continue;
-    hd_matrix_row(pass->context, &model->position, pass->first + r, position);
-    for (int64_t i = 0; i < spec->width; i++) x[i] += position[i];
+    if (spec->segments > 0) add_row(pass, &model->segment, 0, row, x);
+    if (spec->positions == HD_POSITIONS_LEARNED) add_row(pass, &model->position, pass->first + r, row, x);
   }
+  if (spec->embedding_norm) hd_rows_norm(pass->context, spec, &model->embedding_norm, pass->scratch->x, pass->rows, pass->scratch->x);
 }
 
 /* What a sublayer reads: the norm of the stream, or the stream itself where norms come after. */
@@ -70,7 +75,7 @@ static heed_attention attention_of(const hd_pass *pass, int64_t layer) {
   const hd_transformer_spec *spec = &pass->model->spec;
   int64_t window = hd_spec_window(spec, layer);
   return (heed_attention){.size = sizeof(heed_attention),
-                          .causal = true,
+                          .causal = !spec->bidirectional,
                           .has_scale = spec->attention_scale != 0,
                           .scale = spec->attention_scale,
                           .has_window_left = window > 0,
@@ -132,7 +137,7 @@ static heed_status feed_forward(const hd_pass *pass, int64_t i) {
   int64_t stride = layer->up.outputs;
   const float *in = sublayer_input(pass, &layer->feed_forward_norm);
   HD_TRY(hd_stack_product(pass->context, &layer->up, in, pass->rows, spec->width, s->wide, stride));
-  hd_rows_activate(pass->context, spec, s->wide, pass->rows, stride);
+  hd_rows_activate(pass->context, spec->activation, s->wide, pass->rows, spec->feed_forward, stride);
   HD_TRY(hd_stack_product(pass->context, &layer->down, s->wide, pass->rows, stride, s->h, spec->width));
   sublayer_add(pass, &layer->feed_forward_norm);
   return HEED_OK;
@@ -145,12 +150,15 @@ static heed_status logits(const hd_pass *pass) {
   const hd_transformer_spec *spec = &model->spec;
   int64_t n = pass->logit_rows;
   if (!n) return HEED_OK;
-  const float *last = pass->scratch->x + (pass->rows - n) * spec->width;
-  if (model->final_norm.weight) {
-    hd_rows_norm(pass->context, spec, &model->final_norm, last, n, pass->scratch->h);
-    last = pass->scratch->h;
+  float *last = pass->scratch->x + (pass->rows - n) * spec->width, *h = pass->scratch->h;
+  if (model->final_norm.weight) hd_rows_norm(pass->context, spec, &model->final_norm, last, n, last);
+  if (spec->head_transform) {
+    HD_TRY(hd_stack_product(pass->context, &model->head_dense, last, n, spec->width, h, spec->width));
+    hd_rows_activate(pass->context, spec->activation, h, n, spec->width, spec->width);
+    hd_rows_norm(pass->context, spec, &model->head_norm, h, n, h);
+    last = h;
   }
-  HD_TRY(hd_matrix_product(pass->context, model->head, last, n, spec->width, NULL, pass->logits, spec->vocabulary));
+  HD_TRY(hd_matrix_product(pass->context, model->head, last, n, spec->width, model->head_bias, pass->logits, spec->vocabulary));
   if (spec->logit_softcap > 0)
     for (int64_t i = 0; i < n * spec->vocabulary; i++)
       pass->logits[i] = (float)(spec->logit_softcap * tanh((double)pass->logits[i] / spec->logit_softcap));

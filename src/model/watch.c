@@ -129,7 +129,7 @@ heed_status hd_watch_layer(const hd_pass *pass, const hd_mixing *mixing) {
                                   .queries = pass->rows,
                                   .keys = mixing->keys,
                                   .first = pass->first,
-                                  .causal = true,
+                                  .causal = !pass->model->spec.bidirectional,
                                   .window = hd_spec_window(&pass->model->spec, mixing->layer)};
   pass->context->error[0] = 0; // so that a sentence found after a callback is the callback's own
   heed_status status = record_layer(&in);

@@ -209,23 +209,42 @@ static void expect_weights(const loader *in) {
   in->model->arena.block = HD_MIN(bytes, LARGE_BLOCK);
 }
 
-heed_status hd_weights_load(const hd_config *config, heed_model *model) {
+static heed_status load_head(loader *in) {
+  heed_model *model = in->model;
   const hd_transformer_spec *spec = &model->spec;
-  loader in = {config, config->context, model, 0, 4 * spec->layers + 2};
-  HD_TRY(check_layers(&in));
-  expect_weights(&in);
-  HD_TRY(load_matrix(&in, HD_SLOT_EMBEDDING, spec->vocabulary, spec->width, &model->embedding));
-  if (spec->positions == HD_POSITIONS_LEARNED) HD_TRY(load_matrix(&in, HD_SLOT_POSITION, spec->context, spec->width, &model->position));
-  else HD_TRY(load_frequencies(&in));
-  HD_TRY(hd_arena_allocate(&model->arena, in.context, "layers", spec->layers, sizeof *model->layers, &model->layers));
-  for (int64_t i = 0; i < spec->layers; i++) HD_TRY(load_layer(&in, i, &model->layers[i]));
-  if (spec->norm_place == HD_NORM_BEFORE) HD_TRY(load_norm(&in, HD_SLOT_FINAL_NORM, 0, &model->final_norm));
+  if (spec->head_transform) {
+    part dense[] = {{HD_SLOT_HEAD_DENSE, spec->width, NULL}};
+    HD_TRY(load_stack(in, 0, dense, 1, spec->width, spec->bias_head, &model->head_dense));
+    HD_TRY(load_norm(in, HD_SLOT_HEAD_NORM, 0, &model->head_norm));
+  }
+  if (spec->bias_head) HD_TRY(load_vector(in, HD_SLOT_HEAD_BIAS, 0, ".bias", spec->vocabulary, NULL, &model->head_bias));
   if (spec->tied) {
     model->head = &model->embedding;
     return HEED_OK;
   }
   hd_matrix *head;
-  HD_TRY(hd_arena_allocate(&model->arena, in.context, "the head", 1, sizeof *head, &head));
+  HD_TRY(hd_arena_allocate(&model->arena, in->context, "the head", 1, sizeof *head, &head));
   model->head = head;
-  return load_matrix(&in, HD_SLOT_HEAD, spec->vocabulary, spec->width, head);
+  return load_matrix(in, HD_SLOT_HEAD, spec->vocabulary, spec->width, head);
+}
+
+/* As many as there are where each is stored in one type. */
+static int64_t count_stacks(const hd_transformer_spec *spec) {
+  return 4 * spec->layers + 1 + (spec->positions == HD_POSITIONS_LEARNED) + (spec->segments > 0) + spec->head_transform + !spec->tied;
+}
+
+heed_status hd_weights_load(const hd_config *config, heed_model *model) {
+  const hd_transformer_spec *spec = &model->spec;
+  loader in = {config, config->context, model, 0, count_stacks(spec)};
+  HD_TRY(check_layers(&in));
+  expect_weights(&in);
+  HD_TRY(load_matrix(&in, HD_SLOT_EMBEDDING, spec->vocabulary, spec->width, &model->embedding));
+  if (spec->positions == HD_POSITIONS_LEARNED) HD_TRY(load_matrix(&in, HD_SLOT_POSITION, spec->context, spec->width, &model->position));
+  else HD_TRY(load_frequencies(&in));
+  if (spec->segments > 0) HD_TRY(load_matrix(&in, HD_SLOT_SEGMENT, spec->segments, spec->width, &model->segment));
+  if (spec->embedding_norm) HD_TRY(load_norm(&in, HD_SLOT_EMBEDDING_NORM, 0, &model->embedding_norm));
+  HD_TRY(hd_arena_allocate(&model->arena, in.context, "layers", spec->layers, sizeof *model->layers, &model->layers));
+  for (int64_t i = 0; i < spec->layers; i++) HD_TRY(load_layer(&in, i, &model->layers[i]));
+  if (spec->norm_place == HD_NORM_BEFORE) HD_TRY(load_norm(&in, HD_SLOT_FINAL_NORM, 0, &model->final_norm));
+  return load_head(&in);
 }

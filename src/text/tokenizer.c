@@ -99,6 +99,15 @@ heed_status heed_tokenizer_load(heed_context *context, const char *path, heed_to
 
 /* ---- questions ------------------------------------------------------------------------------------------------------------ */
 
+int32_t hd_tokenizer_mask(const heed_tokenizer *tokenizer) {
+  static const char *const names[] = {"[MASK]", "<mask>"};
+  for (int64_t i = 0; i < HD_COUNT(names); i++) {
+    int32_t id = hd_vocabulary_find(&tokenizer->vocabulary, names[i], strlen(names[i]));
+    if (id >= 0 && hd_token_is_special(&tokenizer->vocabulary, id)) return id;
+  }
+  return -1;
+}
+
 heed_status heed_tokenizer_describe(const heed_tokenizer *tokenizer, heed_tokenizer_info *info) {
   if (!tokenizer || !info || info->size < sizeof info->size) return HEED_E_ARGUMENT;
   static const char *const kinds[] = {
@@ -114,6 +123,7 @@ heed_status heed_tokenizer_describe(const heed_tokenizer *tokenizer, heed_tokeni
       .unknown = settings->unknown,
       .adds_bos = settings->before_count > 0,
       .adds_eos = settings->after_count > 0,
+      .mask = hd_tokenizer_mask(tokenizer),
   };
   memcpy(info, &full, HD_MIN(info->size, sizeof full));
   return HEED_OK;

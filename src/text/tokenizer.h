@@ -77,6 +77,9 @@ heed_status hd_merge_parts(heed_context *context, const hd_tokenizer_spec *spec,
 /* HEED_E_FORMAT, HEED_E_UNSUPPORTED, HEED_E_MEMORY; *out is NULL on error. */
 heed_status hd_tokenizer_new(heed_context *context, const hd_tokenizer_spec *spec, heed_tokenizer **out);
 
+/* The special token that stands for a hidden one, by the names in use; −1: none. */
+int32_t hd_tokenizer_mask(const heed_tokenizer *tokenizer);
+
 /* The tokenizer inside an open GGUF file. */
 struct hd_tensors;
 heed_status hd_tokenizer_load_gguf(heed_context *context, const struct hd_tensors *tensors, heed_tokenizer **out);

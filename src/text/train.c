@@ -34,7 +34,10 @@ static void learned_free(hd_learned *learned) {
 /* ---- into a tokenizer ------------------------------------------------------------------------------------------------------- */
 
 static void token_at(const hd_tokenizer_spec *spec, int64_t id, hd_token *out) {
-  *out = (hd_token){.text = hd_learned_text(spec->source, id), .kind = HD_NORMAL};
+  const hd_learned *learned = spec->source;
+  const bool ordinary = id < learned->count;
+  const heed_text text = ordinary ? hd_learned_text(learned, id) : hd_text_of(learned->options->special[id - learned->count]);
+  *out = (hd_token){.text = text, .kind = ordinary ? HD_NORMAL : HD_CONTROL};
 }
 
 static heed_status merge_at(heed_context *context, const hd_tokenizer_spec *spec, int64_t i, heed_text *left, heed_text *right) {
@@ -68,7 +71,7 @@ static heed_status build(const hd_learned *learned, const char *kind, hd_token_s
                                   .merges_place = "merges",
                                   .settings = {.spelling = spelling, .bos = -1, .eos = -1, .unknown = -1, .stand_in = -1},
                                   .pre_tokenizer = pre_tokenizer,
-                                  .token_count = learned->count,
+                                  .token_count = learned->count + learned->options->special_count,
                                   .merge_count = learned->merge_count,
                                   .source = learned,
                                   .token = token_at,
@@ -77,7 +80,7 @@ static heed_status build(const hd_learned *learned, const char *kind, hd_token_s
 }
 
 static heed_status build_bytes(const hd_learned *learned, const char *kind, const hd_pre_tokenizer *pre_tokenizer, heed_tokenizer **out) {
-  hd_learned spelled = {.context = learned->context};
+  hd_learned spelled = {.context = learned->context, .options = learned->options};
   heed_status status = spell(learned, &spelled);
   if (status == HEED_OK) status = build(&spelled, kind, HD_SPELLS_BYTES, pre_tokenizer, out);
   learned_free(&spelled);
@@ -164,7 +167,20 @@ static heed_status read_vocabulary(heed_context *context, const char *kind, cons
   return HEED_OK;
 }
 
-heed_status heed_tokenizer_train(heed_context *context, const char *kind, heed_text text, heed_tokenizer **out) {
+static heed_status read_options(heed_context *context, const heed_tokenizer_train_options *given, heed_tokenizer_train_options *out) {
+  *out = (heed_tokenizer_train_options){.size = sizeof *out};
+  HD_TRY(hd_options_read(context, "heed_tokenizer_train_options", given, out, sizeof *out));
+  HD_REQUIRE(out->special_count >= 0 && out->special_count <= MOST_VOCABULARY && (out->special || out->special_count == 0), context,
+             HEED_E_ARGUMENT, "heed_tokenizer_train: special tokens: %lld, without names or not in 0..%d", (long long)out->special_count,
+             MOST_VOCABULARY);
+  for (int64_t i = 0; i < out->special_count; i++)
+    HD_REQUIRE(out->special[i] && out->special[i][0], context, HEED_E_ARGUMENT, "heed_tokenizer_train: special token %lld has no name",
+               (long long)i);
+  return HEED_OK;
+}
+
+heed_status heed_tokenizer_train(heed_context *context, const char *kind, heed_text text, const heed_tokenizer_train_options *given,
+                                 heed_tokenizer **out) {
   static const struct {
     const char *name;
     bool sized; /* name is followed by the size of the vocabulary */
@@ -173,12 +189,14 @@ heed_status heed_tokenizer_train(heed_context *context, const char *kind, heed_t
   if (!context || !kind || !out || (!text.data && text.length > 0))
     return hd_fail(context, HEED_E_ARGUMENT, "heed_tokenizer_train: context, kind, text and out must not be null");
   *out = NULL;
+  heed_tokenizer_train_options options;
+  HD_TRY(read_options(context, given, &options));
   for (int64_t i = 0; i < HD_COUNT(kinds); i++) {
     const size_t length = strlen(kinds[i].name);
     int64_t vocabulary = 0;
     if (strncmp(kind, kinds[i].name, length) != 0 || (!kinds[i].sized && kind[length])) continue;
     if (kinds[i].sized) HD_TRY(read_vocabulary(context, kind, kind + length, &vocabulary));
-    hd_learned learned = {.context = context};
+    hd_learned learned = {.context = context, .options = &options};
     heed_status status = kinds[i].train(&learned, text, kind, vocabulary, out);
     learned_free(&learned);
     return status;

@@ -17,6 +17,7 @@ typedef struct hd_learned {
   int64_t count, capacity;
   hd_id_pair *merges; /* in the order they were learned; a pair may come twice, and counts where it stands last */
   int64_t merge_count, merge_capacity;
+  const heed_tokenizer_train_options *options; /* special tokens follow the others */
 } hd_learned;
 
 heed_status hd_learned_token(hd_learned *learned, heed_text text);

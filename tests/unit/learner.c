@@ -114,9 +114,19 @@ static const heed_learner_options kinds[] = {
     {.kind = HEED_LEARNER_GPT, .no_bias = true, .gelu_erf = true},
     {.kind = HEED_LEARNER_GPT, .untied = true},
     {.kind = HEED_LEARNER_GPT, .rotary = true},
+    {.kind = HEED_LEARNER_GPT, .kv_heads = 2},
     {.kind = HEED_LEARNER_LLAMA, .kv_heads = 2},
     {.kind = HEED_LEARNER_LLAMA, .untied = true},
+    {.kind = HEED_LEARNER_ENCODER},
+    {.kind = HEED_LEARNER_ENCODER, .no_bias = true, .relu = true},
+    {.kind = HEED_LEARNER_ENCODER, .untied = true},
+    {.kind = HEED_LEARNER_ENCODER, .norm_before = true},
+    {.kind = HEED_LEARNER_ENCODER, .norm_before = true, .untied = true, .no_bias = true},
+    {.kind = HEED_LEARNER_ENCODER, .rotary = true},
+    {.kind = HEED_LEARNER_ENCODER, .kv_heads = 2},
 };
+static const char *const saved_as[] = {"gpt2", "gpt2", "gpt2", "heed", "heed", "llama", "llama",
+                                       "bert", "bert", "bert", "heed", "heed", "heed",  "heed"};
 enum { KINDS = sizeof kinds / sizeof *kinds, VOCABULARY = 37, POSITIONS = 24 };
 
 static heed_learner *small(heed_context *context, heed_learner_options options, uint64_t seed) {
@@ -156,12 +166,15 @@ static void loaded_gives_the_same_bits(void **state) {
   for (int k = 0; k < KINDS; k++) {
     char path[64];
     heed_model *model;
+    heed_model_info info = {.size = sizeof info};
     heed_session *session;
     heed_tape *tape;
     heed_learner *learner = small(context, kinds[k], 5);
     folder(path);
     ok(context, heed_learner_save(learner, NULL, path));
     ok(context, heed_model_load(context, path, &model));
+    ok(context, heed_model_describe(model, &info));
+    assert_string_equal(info.family, saved_as[k]);
     ok(context, heed_session_new(context, model, NULL, &session));
     ok(context, heed_session_run(session, ids, POSITIONS, logits, POSITIONS, NULL));
     ok(context, heed_tape_new(context, &tape));
@@ -355,7 +368,7 @@ static void tokenizers_agree_with_tasks(void **state) {
     heed_tokenizer *tokenizer = NULL;
     int32_t *ids = NULL;
     int64_t count = 0;
-    ok(context, heed_tokenizer_train(context, "char", (heed_text){alphabet, strlen(alphabet)}, &tokenizer));
+    ok(context, heed_tokenizer_train(context, "char", (heed_text){alphabet, strlen(alphabet)}, NULL, &tokenizer));
     ok(context, heed_encode(context, tokenizer, (heed_text){alphabet, strlen(alphabet)}, NULL, &ids, &count));
     assert_int_equal(count, strlen(alphabet));
     for (int64_t i = 0; i < count; i++) assert_int_equal(ids[i], i);

@@ -104,32 +104,54 @@ static heed_status collect(void *user, const heed_layer_record *record) {
   return HEED_OK;
 }
 
+/* Tokens of a row that stand for something: those of an encoder's batch are filled up to the same length. */
+static int64_t real_tokens(const char *expected, bool padded, int64_t row, int64_t n) {
+  if (!padded) return n;
+  heed_view mask = test_array(context, expected, "attention_mask");
+  int64_t real = 0;
+  while (real < n && ((const uint8_t *)mask.data)[row * n + real]) real++;
+  heed_array_free(context, &mask);
+  return real;
+}
+
+/* got [heads, real, real] against the same corner of want [heads, n, n], which is 0 elsewhere. */
+static double worst_weight(const float *got, const float *want, int64_t heads, int64_t real, int64_t n) {
+  double worst = 0;
+  for (int64_t row = 0; row < heads * real; row++) {
+    const float *of = want + (row / real * n + row % real) * n;
+    worst = fmax(worst, largest_difference(got + row * real, of, real));
+    for (int64_t j = real; j < n; j++) assert_true(of[j] == 0);
+  }
+  return worst;
+}
+
 static void expect_family(const char *model_path, const char *expected, double logit_tolerance, double weight_tolerance,
                           bool probabilities) {
   heed_model *model = test_model(context, model_path);
   heed_model_info info = test_info(model);
   heed_view ids = test_array(context, expected, "input_ids");
   heed_view logits = test_array(context, expected, probabilities ? "probabilities" : "logits");
-  int64_t batch = ids.dim[0], n = ids.dim[1], vocabulary = info.vocabulary, floats = info.heads * n * n;
-  float *got = malloc((size_t)(n * vocabulary) * sizeof *got), *weights = malloc((size_t)(info.layers * floats) * sizeof *weights);
+  int64_t batch = ids.dim[0], length = ids.dim[1], vocabulary = info.vocabulary, floats = info.heads * length * length;
+  float *got = malloc((size_t)(length * vocabulary) * sizeof *got), *weights = malloc((size_t)(info.layers * floats) * sizeof *weights);
   for (int64_t b = 0; b < batch; b++) {
-    heed_session *session = test_session(context, model, 0);
+    int64_t n = real_tokens(expected, info.bidirectional, b, length);
+    heed_session *session = test_session(context, model, 5);
     collection c = {weights, 0};
     heed_watch watch = {.size = sizeof watch, .record = collect, .user = &c};
-    ok(context, heed_session_run(session, (int32_t *)ids.data + b * n, n, got, n, &watch));
+    ok(context, heed_session_run(session, (int32_t *)ids.data + b * length, n, got, n, &watch));
     assert_int_equal(c.layers, info.layers);
     for (int64_t r = 0; probabilities && r < n; r++) {
       double sum = 0;
       for (int64_t v = 0; v < vocabulary; v++) sum += exp((double)got[r * vocabulary + v]);
       for (int64_t v = 0; v < vocabulary; v++) got[r * vocabulary + v] = (float)(exp((double)got[r * vocabulary + v]) / sum);
     }
-    double off = largest_difference(got, (float *)logits.data + b * n * vocabulary, n * vocabulary);
+    double off = largest_difference(got, (float *)logits.data + b * length * vocabulary, n * vocabulary);
     if (!(off <= logit_tolerance)) fail_msg("%s row %d: logits off by %g", model_path, (int)b, off);
     for (int64_t layer = 0; layer < info.layers; layer++) {
       char name[32];
       snprintf(name, sizeof name, "attention.%d", (int)layer);
       heed_view attention = test_array(context, expected, name);
-      off = largest_difference(weights + layer * floats, (float *)attention.data + b * floats, floats);
+      off = worst_weight(weights + layer * info.heads * n * n, (float *)attention.data + b * floats, info.heads, n, length);
       if (!(off <= weight_tolerance)) fail_msg("%s row %d layer %d: attention off by %g", model_path, (int)b, (int)layer, off);
       heed_array_free(context, &attention);
     }
@@ -169,7 +191,45 @@ static void test_families(void **state) {
     expect_family(model, expected, 5e-5, 1e-5, false);
     expect_greedy(model, expected);
   }
+  expect_family(BERT, BERT "/expected.safetensors", 5e-5, 1e-5, false);
   expect_family(TEST_EXPECTED "families/llama3/config-v4.json", TEST_EXPECTED "families/llama3/expected.safetensors", 5e-5, 1e-5, false);
+}
+
+/* ---- encoders --------------------------------------------------------------------------------------------------------------- */
+
+static heed_status not_causal(void *user, const heed_layer_record *record) {
+  assert_false(record->causal);
+  *(bool *)user |= record->weights[record->keys - 1] != 0; // the first token looks at the last
+  return HEED_OK;
+}
+
+/* A sequence at once, whatever the chunk; nothing after it, nothing kept of it, nothing generated. */
+static void test_encoder(void **state) {
+  (void)state;
+  enum { N = 9, VOCABULARY = 96 };
+  const int32_t ids[N] = {5, 17, 3, 90, 0, 44, 17, 8, 60};
+  static float once[N * VOCABULARY], last[2 * VOCABULARY];
+  heed_model *model = test_model(context, BERT);
+  assert_true(test_info(model).bidirectional);
+  assert_string_equal(test_info(model).family, "bert");
+  heed_session *session = test_session(context, model, 0), *cut = test_session(context, model, 4);
+  bool looks_ahead = false;
+  heed_watch watch = {.size = sizeof watch, .record = not_causal, .user = &looks_ahead};
+  ok(context, heed_session_run(session, ids, N, once, N, &watch));
+  assert_true(looks_ahead);
+  ok(context, heed_session_run(cut, ids, N, last, 2, NULL));
+  assert_memory_equal(last, once + (N - 2) * VOCABULARY, sizeof last);
+  assert_int_equal(heed_session_run(session, ids, 1, last, 1, NULL), HEED_E_ARGUMENT);
+  assert_non_null(strstr(heed_error(context), "an encoder reads a sequence at once"));
+  assert_int_equal(heed_session_reuse(session, ids, N), 0);
+  ok(context, heed_session_run(session, ids, N, once, N, NULL));
+  assert_memory_equal(last, once + (N - 2) * VOCABULARY, sizeof last);
+  const heed_generate_options options = {.size = sizeof options, .count = 1};
+  assert_int_equal(heed_generate(session, ids, N, &options, NULL), HEED_E_UNSUPPORTED);
+  assert_non_null(strstr(heed_error(context), "an encoder does not generate"));
+  heed_session_free(cut);
+  heed_session_free(session);
+  heed_model_free(model);
 }
 
 /* ---- gpt-nano-sort ---------------------------------------------------------------------------------------------------------- */
@@ -509,19 +569,13 @@ static void test_shared(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_stories_gguf),
-      cmocka_unit_test(test_stories_hugging_face),
-      cmocka_unit_test(test_stories_rounded),
-      cmocka_unit_test(test_describe),
-      cmocka_unit_test(test_families),
-      cmocka_unit_test(test_sort_expected),
-      cmocka_unit_test(test_sorts),
-      cmocka_unit_test(test_watch),
-      cmocka_unit_test(test_edit),
-      cmocka_unit_test(test_session_holds),
-      cmocka_unit_test(test_progress),
-      cmocka_unit_test(test_generate_stops),
-      cmocka_unit_test(test_counted),
+      cmocka_unit_test(test_stories_gguf),    cmocka_unit_test(test_stories_hugging_face),
+      cmocka_unit_test(test_stories_rounded), cmocka_unit_test(test_describe),
+      cmocka_unit_test(test_families),        cmocka_unit_test(test_encoder),
+      cmocka_unit_test(test_sort_expected),   cmocka_unit_test(test_sorts),
+      cmocka_unit_test(test_watch),           cmocka_unit_test(test_edit),
+      cmocka_unit_test(test_session_holds),   cmocka_unit_test(test_progress),
+      cmocka_unit_test(test_generate_stops),  cmocka_unit_test(test_counted),
       cmocka_unit_test(test_shared),
   };
   context = test_context(NULL);

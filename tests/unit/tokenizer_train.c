@@ -11,7 +11,7 @@ static const heed_encode_options everything = {.size = sizeof everything, .parse
 
 static heed_tokenizer *train(heed_context *context, const char *kind, heed_text text) {
   heed_tokenizer *tokenizer;
-  ok(context, heed_tokenizer_train(context, kind, text, &tokenizer));
+  ok(context, heed_tokenizer_train(context, kind, text, NULL, &tokenizer));
   return tokenizer;
 }
 
@@ -207,7 +207,7 @@ static void what_cannot_be_trained_is_said(void **state) {
   heed_context *context = test_context(NULL);
   heed_tokenizer *tokenizer;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    heed_status status = heed_tokenizer_train(context, cases[i].kind, cases[i].text, &tokenizer);
+    heed_status status = heed_tokenizer_train(context, cases[i].kind, cases[i].text, NULL, &tokenizer);
     if (status != cases[i].status || !strstr(heed_error(context), cases[i].fragment))
       fail_msg("%s: %s: %s", cases[i].kind, heed_status_name(status), heed_error(context));
     assert_null(tokenizer);
@@ -227,13 +227,56 @@ static void bytes_take_any_text(void **state) {
   heed_context_free(context);
 }
 
+/* Special tokens come last, are no text unless one says so, and are read back. */
+static void special_tokens(void **state) {
+  (void)state;
+  static const char *const kinds[] = {"char", "byte", "bpe:270"}, *const names[] = {"[CLS]", "[MASK]"};
+  const heed_tokenizer_train_options options = {.size = sizeof options, .special = names, .special_count = 2};
+  const heed_encode_options parse = {.size = sizeof parse, .parse_special = true};
+  heed_context *context = test_context(NULL);
+  for (int i = 0; i < 3; i++) {
+    heed_tokenizer *plain = train(context, kinds[i], text_of("a b [MASK] ab ab")), *made;
+    heed_tokenizer_info info = {.size = sizeof info};
+    ok(context, heed_tokenizer_describe(plain, &info));
+    const int64_t n = info.vocabulary;
+    assert_int_equal(info.mask, -1);
+    ok(context, heed_tokenizer_train(context, kinds[i], text_of("a b [MASK] ab ab"), &options, &made));
+    for (int saved = 0; saved < 2; saved++) {
+      ok(context, heed_tokenizer_describe(made, &info));
+      assert_int_equal(info.vocabulary, n + 2);
+      assert_int_equal(info.mask, n + 1);
+      assert_int_equal(heed_token_find(made, text_of("[CLS]")), n);
+      int32_t *ids, *same;
+      int64_t count, same_count;
+      ok(context, heed_encode(context, made, text_of("a[MASK]b"), &parse, &ids, &count));
+      assert_int_equal(count, 3);
+      assert_int_equal(ids[1], n + 1);
+      heed_ids_free(context, ids, count);
+      ok(context, heed_encode(context, made, text_of("a[MASK]b"), NULL, &ids, &count));
+      ok(context, heed_encode(context, plain, text_of("a[MASK]b"), NULL, &same, &same_count));
+      assert_int_equal(count, same_count);
+      assert_memory_equal(ids, same, (size_t)count * sizeof *ids);
+      heed_ids_free(context, ids, count);
+      heed_ids_free(context, same, same_count);
+      heed_tokenizer *again = saved ? NULL : reload(context, made);
+      heed_tokenizer_free(made);
+      made = again;
+    }
+    heed_tokenizer_free(plain);
+    const heed_tokenizer_train_options nameless = {.size = sizeof nameless, .special = (const char *const[]){""}, .special_count = 1};
+    assert_int_equal(heed_tokenizer_train(context, kinds[i], text_of("a"), &nameless, &made), HEED_E_ARGUMENT);
+    assert_null(made);
+  }
+  heed_context_free(context);
+}
+
 static heed_status train_and_save(heed_context *context, const char *path) {
   static const char text[] = "the cat sat on the mat, the cat sat on the mat again";
   static const char *const kinds[] = {"char", "byte", "bpe:280"};
   (void)path;
   for (int i = 0; i < 3; i++) {
     heed_tokenizer *tokenizer;
-    HD_TRY(heed_tokenizer_train(context, kinds[i], text_of(text), &tokenizer));
+    HD_TRY(heed_tokenizer_train(context, kinds[i], text_of(text), NULL, &tokenizer));
     heed_status status = heed_tokenizer_save(context, tokenizer, test_folder);
     heed_tokenizer_free(tokenizer);
     HD_TRY(status);
@@ -275,6 +318,7 @@ int main(void) {
       cmocka_unit_test(merges_are_the_most_frequent_pairs),
       cmocka_unit_test(what_cannot_be_trained_is_said),
       cmocka_unit_test(bytes_take_any_text),
+      cmocka_unit_test(special_tokens),
       cmocka_unit_test(memory_that_runs_out_leaves_nothing),
       cmocka_unit_test(a_megabyte_is_learned_within_two_seconds),
   };
