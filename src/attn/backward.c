@@ -13,7 +13,8 @@
 /* Query rows, and what they keep between pieces. */
 struct visit {
   hd_visit rows;
-  float *total;           /* [d][padded]: dq of the chunks of keys before this one */
+  // dq of the chunk of keys under way and of those before it: [d][padded], or [lanes][d_columns] where the score has gradients of its own
+  float *dq, *total;
   _Atomic int64_t passed; /* pieces that have left */
 };
 
@@ -64,7 +65,7 @@ static bool lay_out_worker(const struct job *job, struct worker *w, float *memor
   const hd_problem *problem = job->from.problem;
   const int64_t lanes = problem->kernels->tile_lanes, keys = job->piece_tiles * HD_KEY_TILE;
   const hd_part parts[] = {
-      {&w->queries, job->d_columns, lanes},
+      {&w->queries, problem->scoring ? 0 : job->d_columns, lanes},
       {&w->douts, job->dv_columns, lanes},
       {&w->dk, job->key_columns, keys},
       {&w->dv, job->dv_columns, keys},
@@ -78,35 +79,34 @@ static bool lay_out_worker(const struct job *job, struct worker *w, float *memor
 static bool lay_out_visit(const struct job *job, struct visit *visit, float *memory, int64_t *floats) {
   const hd_problem *problem = job->from.problem;
   const int64_t lanes = problem->kernels->tile_lanes;
-  float *dq;
-  const hd_part parts[] = {{&dq, problem->d, lanes}, {&visit->total, problem->d, lanes}};
+  const int64_t width = problem->scoring ? job->d_columns : problem->d;
+  const hd_part parts[] = {{&visit->dq, width, lanes}, {&visit->total, width, lanes}};
   if (!hd_visit_cut(problem, &visit->rows, memory, floats) || !hd_cut(memory, parts, (int)HD_COUNT(parts), floats)) return false;
-  for (int i = 0; memory && i < lanes / problem->kernels->block_lanes; i++)
-    visit->rows.gradient[i].dq = dq + i * problem->kernels->block_lanes * problem->d;
+  for (int i = 0; memory && !problem->scoring && i < lanes / problem->kernels->block_lanes; i++)
+    visit->rows.gradient[i].dq = visit->dq + i * problem->kernels->block_lanes * problem->d;
   return true;
 }
 
 /* ---- one query tile begins, and ends ------------------------------------------------------------------------------------------------- */
+
+static int64_t dq_floats(const struct job *job, const struct visit *visit) {
+  return job->from.problem->scoring ? visit->rows.lanes.count * job->d_columns : visit->rows.padded * job->from.problem->d;
+}
 
 static void begin_visit(const struct job *job, const struct worker *worker, int64_t kv, int64_t index, struct visit *visit) {
   const hd_problem *problem = job->from.problem;
   hd_visit *rows = &visit->rows;
   hd_lanes_of(problem, &job->tiling, kv, index / job->tiling.query_tiles, index % job->tiling.query_tiles, &rows->lanes);
   hd_visit_begin(&job->from, &worker->scratch, rows);
-  for (int i = 0; i < rows->blocks; i++)
-    memset(rows->gradient[i].dq, 0, (size_t)(problem->d * rows->gradient[i].block.lanes) * sizeof(float));
-  memset(visit->total, 0, (size_t)(problem->d * rows->padded) * sizeof(float));
+  memset(visit->dq, 0, (size_t)dq_floats(job, visit) * sizeof(float));
+  memset(visit->total, 0, (size_t)dq_floats(job, visit) * sizeof(float));
 }
 
 /* Adds the chunk's dq to that of the chunks before it; a new one may begin. */
 static void merge_chunk(const struct job *job, struct visit *visit) {
-  const int64_t d = job->from.problem->d;
-  for (int i = 0; i < visit->rows.blocks; i++) {
-    const hd_attn_gradient *g = &visit->rows.gradient[i];
-    float *total = visit->total + g->block.shift * d;
-    job->from.problem->kernels->add(total, g->dq, d * g->block.lanes, total);
-    memset(g->dq, 0, (size_t)(d * g->block.lanes) * sizeof *g->dq);
-  }
+  const int64_t floats = dq_floats(job, visit);
+  job->from.problem->kernels->add(visit->total, visit->dq, floats, visit->total);
+  memset(visit->dq, 0, (size_t)floats * sizeof *visit->dq);
 }
 
 static void end_visit(const struct job *job, const struct worker *worker, struct visit *visit) {
@@ -114,14 +114,15 @@ static void end_visit(const struct job *job, const struct worker *worker, struct
   const hd_kernels *kernels = problem->kernels;
   const hd_lanes *lanes = &visit->rows.lanes;
   if (!job->dq.data) return;
-  const bool direct = job->dq.type == HEED_F32 && job->dq.column_stride == 1;
+  const bool in_rows = problem->scoring, direct = !in_rows && job->dq.type == HEED_F32 && job->dq.column_stride == 1;
   float *rows[HD_MAX_LANES];
   char *address[HD_MAX_LANES];
   merge_chunk(job, visit);
+  kernels->row_scale(visit->total, dq_floats(job, visit), job->factor);
   hd_lane_addresses(&job->dq, lanes, address);
-  for (int i = 0; i < lanes->count; i++) rows[i] = direct ? (float *)address[i] : worker->scratch.rows + i * problem->d;
-  kernels->row_scale(visit->total, problem->d * visit->rows.padded, job->factor);
-  for (int i = 0; i < visit->rows.blocks; i++) {
+  for (int i = 0; i < lanes->count; i++)
+    rows[i] = in_rows ? visit->total + i * job->d_columns : direct ? (float *)address[i] : worker->scratch.rows + i * problem->d;
+  for (int i = 0; !in_rows && i < visit->rows.blocks; i++) {
     const hd_attn_block *block = &visit->rows.gradient[i].block;
     kernels->from_lanes(visit->total + block->shift * problem->d, block->lanes, HD_MIN(lanes->count - block->shift, block->lanes),
                         problem->d, rows + block->shift);
@@ -154,7 +155,7 @@ static void find_rows(const struct job *job, const struct worker *worker, const 
   if (rows->found) return;
   rows->found = true;
   if (job->dv.data) padded_rows(job, &job->from.dout, lanes, job->from.problem->dv, job->dv_columns, worker, worker->douts, rows->dout);
-  if (job->dk.data || job->from.problem->scoring)
+  if (job->dk.data && !job->from.problem->scoring)
     padded_rows(job, &job->from.q, lanes, job->from.problem->d, job->d_columns, worker, worker->queries, rows->q);
 }
 
@@ -176,7 +177,7 @@ static void meet(const struct job *job, const struct worker *worker, struct visi
   if (next) {
     const hd_attn_gradient *g = &next->rows.gradient[0];
     const int64_t padded = next->rows.padded, d = problem->d, dv = problem->dv;
-    tile->ahead[0] = (hd_ahead){.at = g->block.q, .stride = padded, .columns = padded, .rows = (int)d};
+    if (g->block.q) tile->ahead[0] = (hd_ahead){.at = g->block.q, .stride = padded, .columns = padded, .rows = (int)d};
     tile->ahead[1] = (hd_ahead){.at = g->dout, .stride = padded, .columns = padded, .rows = (int)dv};
     if (g->dq) tile->ahead[2] = (hd_ahead){.at = g->dq, .stride = padded, .columns = padded, .rows = (int)d};
   }
@@ -187,21 +188,19 @@ static void meet(const struct job *job, const struct worker *worker, struct visi
     kernels->attn_backward_keys(tile, worker->scratch.p, lanes->count, rows->dout, job->dv_columns,
                                 worker->dv + index * HD_KEY_TILE * job->dv_columns);
   }
-  if (!job->dk.data && !problem->scoring) return;
-  look_ahead(&job->from.q, next_lanes, tile);
   const int64_t at = index * HD_KEY_TILE * job->key_columns;
-  if (!problem->scoring) {
-    kernels->attn_backward_keys(tile, worker->scratch.ds, lanes->count, rows->q, job->d_columns, worker->dk + at);
-  } else {
+  if (problem->scoring) {
     const hd_score_place place = hd_visit_place(&job->from, &worker->scratch, &visit->rows, tile, k0);
     problem->scoring->kind->gradients(problem->scoring, &place,
                                       &(hd_score_gradients){.ds = worker->scratch.ds,
-                                                            .gradient = visit->rows.gradient,
-                                                            .queries = rows->q,
-                                                            .rows = worker->queries,
+                                                            .dq = visit->dq,
                                                             .dk = worker->dk + at,
                                                             .dw = worker->dw + at,
-                                                            .columns = job->key_columns});
+                                                            .query_columns = job->d_columns,
+                                                            .key_columns = job->key_columns});
+  } else if (job->dk.data) {
+    look_ahead(&job->from.q, next_lanes, tile);
+    kernels->attn_backward_keys(tile, worker->scratch.ds, lanes->count, rows->q, job->d_columns, worker->dk + at);
   }
 }
 

@@ -23,12 +23,12 @@ typedef struct hd_visit {
 typedef struct hd_visit_scratch {
   float *p, *ds, *terms; /* [64][lanes] */
   float *slope;          /* likewise; NULL: score gradients are wanted before the softcap's part of them */
-  float *rows;           /* [lanes][max(d, dv, 64)]: copies on their way into lanes */
+  float *rows;           /* [lanes][max(d, dv, 64), rounded up to 16]: copies on their way into lanes */
   float *out;            /* [dv][lanes] */
-  float *keys, *values;  /* [tiles][64][d], [tiles][64][dv]: keys and values that need a copy */
+  float *keys, *values;  /* [tiles][64][d], rounded up to 16, and [tiles][64][dv]: keys and values that need a copy */
 } hd_visit_scratch;
 
-/* Cuts the arrays of a visit (q, dout, lse and δ of full lanes) or of a scratch for so many tiles of keys from memory, as hd_cut. */
+/* Cuts the arrays of a visit (q where scores are products, dout, lse and δ of full lanes) or of a scratch for so many tiles of keys from memory, as hd_cut. */
 bool hd_visit_cut(const hd_problem *problem, hd_visit *visit, float *memory, int64_t *floats);
 bool hd_visit_scratch_cut(const hd_problem *problem, int64_t tiles, hd_visit_scratch *scratch, float *memory, int64_t *floats);
 

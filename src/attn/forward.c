@@ -8,7 +8,7 @@
 #include <math.h>
 
 struct worker {
-  float *queries;                   /* [d][lanes] of every block in turn */
+  float *queries;                   /* [d][lanes] of every block in turn, where scores are products */
   float *chunk, *total;             /* [dv][lanes] likewise */
   float *m, *l, *total_m, *total_l; /* [lanes] */
   float *scores, *terms;            /* [64][lanes] */
@@ -33,9 +33,9 @@ struct job {
 
 static bool lay_out(const hd_problem *problem, struct worker *worker, float *memory, int64_t *floats) {
   const int64_t lanes = problem->kernels->tile_lanes, d = problem->d, dv = problem->dv;
-  const int64_t widest = HD_MAX(HD_MAX(d, dv), HD_KEY_TILE);
+  const int64_t widest = hd_ceil_div(HD_MAX(HD_MAX(d, dv), HD_KEY_TILE), 16) * 16, widest_key = hd_ceil_div(problem->key_width, 16) * 16;
   const hd_part parts[] = {
-      {&worker->queries, d, lanes},
+      {&worker->queries, problem->scoring ? 0 : d, lanes},
       {&worker->chunk, dv, lanes},
       {&worker->total, dv, lanes},
       {&worker->m, 1, lanes},
@@ -45,7 +45,7 @@ static bool lay_out(const hd_problem *problem, struct worker *worker, float *mem
       {&worker->scores, HD_KEY_TILE, lanes},
       {&worker->terms, HD_KEY_TILE, lanes},
       {&worker->rows, widest, lanes},
-      {&worker->keys, problem->key_width, HD_KEY_TILE},
+      {&worker->keys, widest_key, HD_KEY_TILE},
       {&worker->values, dv, HD_KEY_TILE},
   };
   *floats = 0;
@@ -58,12 +58,12 @@ static void prepare_blocks(const struct job *job, const struct worker *worker, c
   const hd_problem *problem = job->problem;
   const hd_kernels *kernels = problem->kernels;
   const float *rows[HD_MAX_LANES];
-  hd_lane_rows(kernels, &job->q, lanes, 0, problem->d, worker->rows, rows);
+  if (!problem->scoring) hd_lane_rows(kernels, &job->q, lanes, 0, problem->d, worker->rows, rows);
   for (int i = 0; i < count; i++) {
     hd_attn_block *block = &blocks[i];
     *block = hd_lanes_block(problem, lanes, i);
     int shift = block->shift, width = block->lanes, used = HD_MIN(lanes->count - shift, width);
-    float *queries = worker->queries + shift * problem->d;
+    float *queries = problem->scoring ? NULL : worker->queries + shift * problem->d;
     block->q = queries;
     block->o = worker->chunk + shift * problem->dv;
     block->m = worker->m + shift;
@@ -73,7 +73,7 @@ static void prepare_blocks(const struct job *job, const struct worker *worker, c
     block->total_l = worker->total_l + shift;
     block->q_pairs = (const uint32_t *)queries;
     block->q_scale = hd_query_factor(problem);
-    kernels->to_lanes(rows + shift, used, problem->d, job->bf16 ? 1.0f : block->q_scale, queries, width);
+    if (!problem->scoring) kernels->to_lanes(rows + shift, used, problem->d, job->bf16 ? 1.0f : block->q_scale, queries, width);
     if (job->bf16) hd_pair_columns(queries, problem->d, width);
     for (int lane = 0; lane < width; lane++) {
       block->m[lane] = block->total_m[lane] = -INFINITY;
@@ -171,8 +171,7 @@ static void attend_lanes(const struct job *job, const struct worker *worker, con
       tile.v = job->v->rows(job->v, lanes->batch, kv_head, k0, tile.keys, worker->values, &tile.v_stride);
     }
     if (problem->scoring) {
-      hd_score_place place = {problem, &job->q, lanes, {0}, count, &tile, k0, worker->rows, worker->terms};
-      for (int i = 0; i < count; i++) place.block[i] = &blocks[i];
+      const hd_score_place place = {problem, &job->q, lanes, &tile, k0, worker->rows, worker->terms, worker->keys};
       problem->scoring->kind->scores(problem->scoring, &place);
       tile.scored = true;
     }

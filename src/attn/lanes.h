@@ -23,8 +23,8 @@ hd_tiling hd_tiling_of(const hd_problem *problem); /* queries > 0 */
 /* The lanes of a tile of key/value head kv (counted over the batch). */
 void hd_lanes_of(const hd_problem *problem, const hd_tiling *tiling, int64_t kv, int64_t head_tile, int64_t query_tile, hd_lanes *lanes);
 
-/* What queries are multiplied by on their way into lanes: products come out in log2 units; other scores see queries as they are. */
-static inline float hd_query_factor(const hd_problem *problem) { return problem->scoring ? 1.0f : (float)(problem->scale * HD_LOG2E); }
+/* What queries are multiplied by on their way into lanes, so that products come out in log2 units. Scores that are no products read the queries' rows. */
+static inline float hd_query_factor(const hd_problem *problem) { return (float)(problem->scale * HD_LOG2E); }
 
 /* Lanes rounded up to whole vectors: the stride of a tile's scratch. */
 int hd_lanes_padded(const hd_problem *problem, const hd_lanes *lanes);

@@ -19,7 +19,7 @@ typedef struct hd_scoring {
   heed_view q, k;                        /* what is compared: the caller's, or projections of it */
   const heed_attention_gradients *asked; /* NULL: forward */
   heed_view dq, dk;                      /* gradients of q and k; data NULL: not needed */
-  int64_t columns;                       /* additive: h, rounded up to 16; rows of projections are that far apart, with zeros at the end */
+  int64_t columns;                       /* additive: h, rounded up to 16 */
   float *weights, *scaled;               /* additive: wv [columns], and times scale · log2 e */
   float *memory;
   int64_t floats;
@@ -30,21 +30,18 @@ typedef struct hd_score_place {
   const hd_problem *problem;
   const hd_grid *q;
   const hd_lanes *lanes;
-  const hd_attn_block *block[HD_MAX_BLOCKS];
-  int blocks;
   const hd_attn_tile *tile;
   int64_t k0;
-  float *rows, *matrix; /* scratch: [lanes][widest row], [64][lanes] */
+  float *rows, *matrix,
+      *keys; /* scratch: [lanes][widest row], [64][lanes]; [64][widest key], unless the tile's keys are there; rows rounded up to 16 */
 } hd_score_place;
 
 /* Where a tile's gradients go. */
 typedef struct hd_score_gradients {
-  const float *ds;                  /* [64][stride], 0 where hidden */
-  const hd_attn_gradient *gradient; /* of each block: dq */
-  const float *const *queries;      /* rows of `columns` floats */
-  float *rows;                      /* scratch [lanes][columns] */
-  float *dk, *dw;                   /* [64][columns]: what each key adds */
-  int64_t columns;
+  const float *ds;                    /* [64][stride], 0 where hidden */
+  float *dq;                          /* [lanes][query_columns] */
+  float *dk, *dw;                     /* [64][key_columns]: what each key adds */
+  int64_t query_columns, key_columns; /* the widths of q and k, rounded up to 16 */
 } hd_score_gradients;
 
 typedef struct hd_score_kind {
@@ -53,7 +50,7 @@ typedef struct hd_score_kind {
   heed_status (*begin)(heed_context *context, hd_scoring *scoring);
   /* Scores of the tile into tile->scores, in log2 units. NULL: the kernel's product. */
   void (*scores)(const hd_scoring *scoring, const hd_score_place *at);
-  /* Adds to dq of every block, dk and dw, which are multiplied by the scale afterwards unless gradients_scaled. NULL: dq and dk are those of a product. */
+  /* Adds to dq, dk and dw, which are multiplied by the scale afterwards unless gradients_scaled. NULL: dq and dk are those of a product. */
   void (*gradients)(const hd_scoring *scoring, const hd_score_place *at, const hd_score_gradients *to);
   bool gradients_scaled;
   /* The caller's gradients from dq and dk. NULL: they are the caller's. */

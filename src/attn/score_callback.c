@@ -35,29 +35,19 @@ static void scores(const hd_scoring *s, const hd_score_place *at) {
 }
 
 static void gradients(const hd_scoring *s, const hd_score_place *at, const hd_score_gradients *to) {
-  const hd_problem *problem = at->problem;
   const hd_lanes *lanes = at->lanes;
   const int keys = at->tile->keys;
   const float *q[HD_MAX_LANES], *k[HD_KEY_TILE];
   float *rows[HD_MAX_LANES], *dq[HD_MAX_LANES], *dk[HD_KEY_TILE];
   find_rows(at, q, k);
   for (int lane = 0; lane < lanes->count; lane++) rows[lane] = at->matrix + lane * keys;
-  for (int i = 0; i < at->blocks; i++) { // dS, a row a query
-    const int shift = at->block[i]->shift;
-    for (int lane = shift; lane < HD_MIN(shift + at->block[i]->lanes, lanes->count); lane++)
-      for (int key = 0; key < keys; key++) rows[lane][key] = (float)(to->ds[key * at->tile->stride + lane] * s->scale);
-  }
-  for (int lane = 0; lane < lanes->count; lane++) dq[lane] = to->rows + lane * problem->d;
-  memset(to->rows, 0, (size_t)(lanes->count * problem->d) * sizeof(float));
-  for (int key = 0; key < keys; key++) dk[key] = to->dk + key * to->columns;
+  for (int lane = 0; lane < lanes->count; lane++) // dS, a row a query
+    for (int key = 0; key < keys; key++) rows[lane][key] = (float)(to->ds[key * at->tile->stride + lane] * s->scale);
+  for (int lane = 0; lane < lanes->count; lane++) dq[lane] = to->dq + lane * to->query_columns;
+  for (int key = 0; key < keys; key++) dk[key] = to->dk + key * to->key_columns;
   for (int part = 0; part < lanes->heads; part++) {
     const heed_score_tile tile = show(at, part, q, k);
     s->score.gradients(s->score.user, &tile, rows[part * tile.queries], dq + part * tile.queries, dk);
-  }
-  for (int i = 0; i < at->blocks; i++) {
-    const hd_attn_block *block = at->block[i];
-    for (int lane = 0; lane < HD_MIN(block->lanes, lanes->count - block->shift); lane++)
-      for (int64_t c = 0; c < problem->d; c++) to->gradient[i].dq[c * block->lanes + lane] += dq[block->shift + lane][c];
   }
 }
 

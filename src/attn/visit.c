@@ -7,12 +7,13 @@
 bool hd_visit_cut(const hd_problem *problem, hd_visit *visit, float *memory, int64_t *floats) {
   const int64_t lanes = problem->kernels->tile_lanes;
   float *q, *dout, *lse, *delta;
-  const hd_part parts[] = {{&q, problem->d, lanes}, {&dout, problem->dv, lanes}, {&lse, 1, lanes}, {&delta, 1, lanes}};
+  const hd_part parts[] = {
+      {&q, problem->scoring ? 0 : problem->d, lanes}, {&dout, problem->dv, lanes}, {&lse, 1, lanes}, {&delta, 1, lanes}};
   if (!hd_cut(memory, parts, (int)HD_COUNT(parts), floats)) return false;
   for (int i = 0; memory && i < lanes / problem->kernels->block_lanes; i++) {
     int shift = i * problem->kernels->block_lanes;
     visit->gradient[i] = (hd_attn_gradient){
-        .block = {.q = q + shift * problem->d},
+        .block = {.q = problem->scoring ? NULL : q + shift * problem->d},
         .dout = dout + shift * problem->dv,
         .lse = lse + shift,
         .delta = delta + shift,
@@ -28,9 +29,9 @@ bool hd_visit_scratch_cut(const hd_problem *problem, int64_t tiles, hd_visit_scr
       {&s->ds, HD_KEY_TILE, lanes},
       {&s->terms, HD_KEY_TILE, lanes},
       {&s->slope, HD_KEY_TILE, lanes},
-      {&s->rows, widest, lanes},
+      {&s->rows, hd_ceil_div(widest, 16) * 16, lanes},
       {&s->out, problem->dv, lanes},
-      {&s->keys, problem->key_width, tiles * HD_KEY_TILE},
+      {&s->keys, hd_ceil_div(problem->key_width, 16) * 16, tiles * HD_KEY_TILE},
       {&s->values, problem->dv, tiles * HD_KEY_TILE},
   };
   return hd_cut(memory, parts, (int)HD_COUNT(parts), floats);
@@ -70,8 +71,10 @@ void hd_visit_begin(const hd_backward *from, const hd_visit_scratch *scratch, hd
     g->block = hd_lanes_block(problem, lanes, i);
     g->block.q = q;
     int shift = g->block.shift, used = HD_MIN(lanes->count - shift, g->block.lanes);
-    hd_lane_rows(kernels, &from->q, lanes, 0, problem->d, scratch->rows, rows);
-    kernels->to_lanes(rows + shift, used, problem->d, hd_query_factor(problem), (float *)q, g->block.lanes);
+    if (!problem->scoring) {
+      hd_lane_rows(kernels, &from->q, lanes, 0, problem->d, scratch->rows, rows);
+      kernels->to_lanes(rows + shift, used, problem->d, hd_query_factor(problem), (float *)q, g->block.lanes);
+    }
     hd_lane_rows(kernels, &from->dout, lanes, 0, problem->dv, scratch->rows, rows);
     kernels->to_lanes(rows + shift, used, problem->dv, 1.0f, (float *)g->dout, g->block.lanes);
     begin_rows(from, scratch, lanes, g);
@@ -87,9 +90,7 @@ void hd_visit_keys(const hd_backward *from, const hd_visit_scratch *scratch, int
 
 hd_score_place hd_visit_place(const hd_backward *from, const hd_visit_scratch *scratch, const hd_visit *visit, const hd_attn_tile *tile,
                               int64_t k0) {
-  hd_score_place place = {from->problem, &from->q, &visit->lanes, {0}, visit->blocks, tile, k0, scratch->rows, scratch->terms};
-  for (int i = 0; i < visit->blocks; i++) place.block[i] = &visit->gradient[i].block;
-  return place;
+  return (hd_score_place){from->problem, &from->q, &visit->lanes, tile, k0, scratch->rows, scratch->terms, scratch->keys};
 }
 
 bool hd_visit_tile(const hd_backward *from, const hd_visit_scratch *scratch, hd_visit *visit, hd_attn_tile *tile, int64_t k0,

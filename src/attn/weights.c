@@ -56,6 +56,9 @@ static void hide(const uint64_t *visible, int keys, int lanes, float *const *row
       if (!(visible[key] >> lane & 1)) rows[lane][key] = -INFINITY;
 }
 
+/* Columns of a copied row. */
+static int64_t widest_row(const hd_problem *problem) { return hd_ceil_div(HD_MAX(problem->d, HD_KEY_TILE), 16) * 16; }
+
 /* Scores of all keys into rows, −inf where the tap asks who sees whom and they are hidden; returns which lanes saw any. */
 static uint64_t score_rows(const struct job *job, const hd_lanes *lanes, float *scratch, float *const *rows) {
   const hd_problem *problem = job->problem;
@@ -63,15 +66,17 @@ static uint64_t score_rows(const struct job *job, const hd_lanes *lanes, float *
   int width = (int)hd_ceil_div(lanes->count, kernels->vector) * kernels->vector;
   float *queries = scratch, *scores = queries + problem->d * width, *terms = scores + HD_KEY_TILE * width,
         *copies = terms + HD_KEY_TILE * width;
-  float *keys = copies + HD_MAX(problem->d, HD_KEY_TILE) * width;
+  float *keys = copies + widest_row(problem) * width;
   const uint64_t used = ~(uint64_t)0 >> (64 - lanes->count);
   const float *sources[HD_MAX_LANES];
   float *targets[HD_MAX_LANES];
   uint64_t visible[HD_KEY_TILE], seen = 0;
 
   hd_attn_block block = {.d = problem->d, .lanes = width, .used = used, .q = queries};
-  hd_lane_rows(kernels, &job->q, lanes, 0, problem->d, copies, sources);
-  kernels->to_lanes(sources, lanes->count, problem->d, job->factor, queries, width);
+  if (!problem->scoring) {
+    hd_lane_rows(kernels, &job->q, lanes, 0, problem->d, copies, sources);
+    kernels->to_lanes(sources, lanes->count, problem->d, job->factor, queries, width);
+  }
   for (int64_t k0 = 0; k0 < problem->keys; k0 += HD_KEY_TILE) {
     int64_t k1 = HD_MIN(k0 + HD_KEY_TILE, problem->keys);
     hd_cover cover = asks_visibility(job) ? lanes_visible(problem, lanes, k0, k1, visible) : HD_FULL;
@@ -84,7 +89,7 @@ static uint64_t score_rows(const struct job *job, const hd_lanes *lanes, float *
     if (asks_weights(job)) tile.visible = cover == HD_FULL ? NULL : visible;
     tile.k = job->k->rows(job->k, lanes->batch, lanes->head[0] / problem->group, k0, tile.keys, keys, &tile.k_stride);
     if (problem->scoring) {
-      const hd_score_place place = {problem, &job->q, lanes, {&block}, 1, &tile, k0, copies, terms};
+      const hd_score_place place = {problem, &job->q, lanes, &tile, k0, copies, terms, keys};
       problem->scoring->kind->scores(problem->scoring, &place);
       if (!asks_weights(job)) kernels->row_scale(scores, (k1 - k0) * width, (float)HD_LN2);
       tile.scored = true;
@@ -186,7 +191,7 @@ heed_status hd_rows_read(const hd_problem *problem, const heed_attention_rows *a
 static void choose_units(struct job *job) {
   const hd_problem *problem = job->problem;
   bool weights = asks_weights(job), capped = problem->softcap_log2 > 0 && job->asked.tap != HEED_TAP_SCORES;
-  job->factor = problem->scoring ? 1 : (float)(problem->scale * (weights ? HD_LOG2E : 1));
+  job->factor = (float)(problem->scale * (weights ? HD_LOG2E : 1));
   job->softcap = !capped ? 0 : weights ? problem->softcap_log2 : (float)problem->a.softcap;
 }
 
@@ -195,9 +200,8 @@ static bool scratch_size(const struct job *job, int64_t *floats) {
   const hd_problem *problem = job->problem;
   int64_t lanes = problem->kernels->block_lanes, rows, copies = 0;
   // queries and copies of rows, scores, terms; keys that need a copy
-  if (!hd_add(problem->d, HD_MAX(problem->d, HD_KEY_TILE), &rows) || !hd_add(rows, 2 * HD_KEY_TILE, &rows) || !hd_mul(rows, lanes, &rows))
-    return false;
-  if (!hd_mul(problem->key_width, HD_KEY_TILE, floats) || !hd_add(*floats, rows, floats)) return false;
+  if (!hd_add(problem->d, widest_row(problem), &rows) || !hd_add(rows, 2 * HD_KEY_TILE, &rows) || !hd_mul(rows, lanes, &rows)) return false;
+  if (!hd_mul(hd_ceil_div(problem->key_width, 16) * 16, HD_KEY_TILE, floats) || !hd_add(*floats, rows, floats)) return false;
   if (!is_direct(job) && !hd_mul(lanes, problem->keys, &copies)) return false;
   return hd_add(*floats, copies, floats);
 }

@@ -205,6 +205,18 @@ typedef struct hd_sgd {
   float gradient, decay, momentum, rate;
 } hd_sgd;
 
+/* What an additive score compares: the rows x of a tile's queries and of its keys (tile->k), and e^2x, so that a pair costs no exponential. Where both rows hold an x beyond
+ * ±HD_ADDITIVE_NEAR, e^2x may not be what it should although their sum is small: such a pair is far. */
+#define HD_ADDITIVE_NEAR 33.0f
+typedef struct hd_additive {
+  int64_t columns;          /* a multiple of 16, with x = 0 in those that are too many */
+  const float *w;           /* [columns] */
+  int count;                /* of queries */
+  const float *const *rows; /* [count] the queries' x */
+  const float *q, *k;       /* e^2x: [count][columns], [keys][columns] */
+  const uint64_t *far;      /* [keys] bit i: the pair with query i is far; NULL: none is */
+} hd_additive;
+
 /* Every kernel: X(return type, name, parameters). One line expands to a member of hd_kernels, to the declaration of hd_<name>__<level> in each level and to that
  * level's table entry, so a level that forgets one does not compile.
  *   attn_tile      adds one tile of keys to a block
@@ -217,10 +229,10 @@ typedef struct hd_sgd {
  *   read_rows      stored rows as f32: out [keys][columns]
  *   attn_backward_lanes  P into tile->scores, dS into ds [64][stride], dS K onto dq, for one block
  *   attn_backward_keys   out[key][c] += Σ over the tile's queries, ascending, of p[key][query] queries[query][c]; columns a multiple of 16
- *   additive_scores  out[key][lane] = Σ_c w[c] tanh(q[c][lane] + k[key][c]) into tile->scores, for one block; c ascending
- *   additive_backward_lanes  dq[c][lane] += Σ over keys of ds[key][lane] w[c] (1 − t²) with t = tanh(q[c][lane] + k[key][c]); hidden pairs passed over
- *   additive_backward_keys   dk[key][c] += Σ over the tile's queries, ascending, of ds[key][query] w[c] (1 − t²) and dw[key][c] += Σ ds[key][query] t; columns a multiple of
- *                  16, as far as which rows of keys, queries and w may be read
+ *   additive_row     out = e^2x, as far as HD_ADDITIVE_NEAR makes it matter; returns the largest |x|, NaN passed over; columns a multiple of 16
+ *   additive_scores  Σ_c w[c] tanh(query[c] + key[c]) of the pairs that are visible into tile->scores, 0 elsewhere
+ *   additive_gradients  for those pairs, with t the tangent and g = ds[key][query] w[c] (1 − t²): dq[query][c] += g, keys ascending, dk[key][c] += g and dw[key][c] += ds[key][query] t,
+ *                  queries ascending
  *   attn_kept      kept[key]: bit i where dropout keeps the pair of lane i; other bits are anything
  *   to_lanes       dst[c][r] = scale · rows[r][c] for r < count, 0 for count ≤ r < lanes
  *   from_lanes     rows[r][c] = src[c][r]
@@ -267,11 +279,9 @@ typedef struct hd_sgd {
   X(void, attn_backward_lanes, (const hd_attn_gradient *g, const hd_attn_tile *tile, float *ds))                                           \
   X(void, attn_backward_keys,                                                                                                              \
     (const hd_attn_tile *tile, const float *p, int count, const float *const *queries, int64_t columns, float *out))                       \
-  X(void, additive_scores, (const hd_attn_block *block, const hd_attn_tile *tile, const float *w))                                         \
-  X(void, additive_backward_lanes, (const hd_attn_gradient *g, const hd_attn_tile *tile, const float *w, const float *ds))                 \
-  X(void, additive_backward_keys,                                                                                                          \
-    (const hd_attn_tile *tile, const float *ds, int count, const float *const *queries, const float *w, int64_t columns, float *dk,        \
-     float *dw))                                                                                                                           \
+  X(float, additive_row, (const float *x, int64_t columns, float *out))                                                                    \
+  X(void, additive_scores, (const hd_additive *pairs, const hd_attn_tile *tile))                                                           \
+  X(void, additive_gradients, (const hd_additive *pairs, const hd_attn_tile *tile, const float *ds, float *dq, float *dk, float *dw))      \
   X(void, attn_kept, (const hd_attn_dropout *dropout, uint64_t *kept))                                                                     \
   X(void, to_lanes, (const float *const *rows, int count, int64_t columns, float scale, float *dst, int lanes))                            \
   X(void, from_lanes, (const float *src, int lanes, int count, int64_t columns, float *const *rows))                                       \

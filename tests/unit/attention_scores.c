@@ -20,17 +20,22 @@ static void each_score(int64_t most, void (*body)(sample *s, random_source *r)) 
   }
 }
 
-static void forward_and_backward(sample *s, random_source *r) {
-  gradients g;
-  double *want[GRADIENTS], *lse, *out = sample_reference(context, s, &lse);
-  gradients_begin(context, s, r, &g);
+static void assert_forward(sample *s, random_source *r) {
+  double *lse, *out = sample_reference(context, s, &lse);
   for (int64_t i = 0; i < sample_out_count(s); i++) assert_close(s->out[i], out[i], 4e-6, "out", r->seed);
   for (int64_t i = 0; i < s->batch * s->heads * s->n; i++) assert_close(s->lse[i], lse[i], 4e-6 * fmax(1, fabs(lse[i])), "lse", r->seed);
+  free(out);
+  free(lse);
+}
+
+static void forward_and_backward(sample *s, random_source *r) {
+  gradients g;
+  double *want[GRADIENTS];
+  gradients_begin(context, s, r, &g);
+  assert_forward(s, r);
   gradients_reference(context, s, &g, want);
   assert_gradients_close(&g, want, 5e-6, r->seed);
   for (int i = 0; i < GRADIENTS; i++) free(want[i]);
-  free(out);
-  free(lse);
   gradients_free(&g);
 }
 
@@ -84,6 +89,33 @@ static void hidden_garbage(sample *s, random_source *r) {
 static void p16_hidden_garbage_changes_nothing(void **state) {
   (void)state;
   each_score(65, hidden_garbage);
+}
+
+/* Projections of about ±100 whose sums are small, beside moderate and infinite ones: e^2a e^2b would say something else than e^2(a + b). All projections are exact. */
+static void large_projections(void **state) {
+  (void)state;
+  enum { N = 21, M = 70, H = 5, DV = 3 };
+  random_source r = {.seed = 77};
+  sample s = {.batch = 1, .heads = 1, .kv_heads = 1, .n = N, .m = M, .d = 1, .dk = 1, .dv = DV};
+  sample_fill(&s, &r, SAMPLE_ADDITIVE);
+  float each[H] = {1, -1, 0.5f, 2, 1}, *outer[] = {each, each, (float[H]){0.5f, -1, 0.75f, 1, -0.25f}};
+  for (int i = 0; i < 3; i++) {
+    free(s.weights[i]);
+    s.weights[i] = copy_of(outer[i], H);
+    s.vweights[i] = heed_view_of(s.weights[i], HEED_F32, i < 2 ? 2 : 1, (int64_t[]){H, 1});
+  }
+  const float far[] = {100, 0, -100, 1, 40}; // in eighths beside it: sums of two are exact, and some are near 0
+  for (int i = 0; i < N; i++) s.q[i] = far[i % 5] + (float)(i % 16) / 8;
+  for (int j = 0; j < M; j++) s.k[j] = -far[j % 5] - (float)(j % 16) / 8;
+  forward_and_backward(&s, &r);
+  same_bits(&s, &r);
+  s.q[3] = 1e30f; // e^2x is beyond what a float holds, the score is not
+  s.k[5] = -1e30f;
+  s.k[6] = 3e38f;
+  sample_run(context, &s);
+  assert_forward(&s, &r);
+  same_bits(&s, &r);
+  sample_free(&s);
 }
 
 /* P42: the example of the properties, by hand. */
@@ -199,6 +231,7 @@ int main(void) {
       cmocka_unit_test(the_reference_is_the_derivative),
       cmocka_unit_test(p34_p35_same_bits_everywhere),
       cmocka_unit_test(p16_hidden_garbage_changes_nothing),
+      cmocka_unit_test(large_projections),
       cmocka_unit_test(p42_two_by_two),
       cmocka_unit_test(expected_values),
       cmocka_unit_test(refusals),

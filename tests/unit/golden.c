@@ -42,6 +42,7 @@ static const golden cases[] = {
     {"five queries", SAMPLE_CAUSAL, 1, 4, 1, 5, 300, 96, 96, HEED_F32, 0x0cc04600575e3ad6},
     {"f16", SAMPLE_CAUSAL, 1, 2, 1, 100, 140, 24, 40, HEED_F16, 0xe553902e24a25cab},
     {"bf16", SAMPLE_WINDOW | SAMPLE_SOFTCAP, 1, 2, 1, 100, 140, 24, 40, HEED_BF16, 0x86d3bf71a42dc704},
+    {"additive scores", SAMPLE_ADDITIVE | SAMPLE_CAUSAL, 2, 4, 2, 70, 90, 37, 24, HEED_F32, 0x0ab55986ba1885e3},
 };
 
 /* The numbers of a view in another type, in memory that the caller frees. */
