@@ -209,7 +209,7 @@ static void describe_settings(training *t, const heed_learner_options *m) {
       v->decay, v->clip, v->beta1, v->beta2, t->is_task ? v->task : "none", (long long)t->task.most, (long long)t->task.symbols,
       t->task.reverse_digits, t->is_task ? "char" : v->tokens, (long long)t->id_count);
   if (m->kind == HEED_LEARNER_ENCODER && used > 0 && (size_t)used < sizeof t->settings)
-    snprintf(t->settings + used, sizeof t->settings - (size_t)used, "norm-before %d\nrelu %d\nmask %.17g\n", m->norm_before, m->relu,
+    snprintf(t->settings + used, sizeof t->settings - (size_t)used, "norm-before %d\nrelu %d\nmask %.12g\n", m->norm_before, m->relu,
              v->mask);
 }
 

@@ -556,5 +556,66 @@ class Show(Case):
         self.refuses(UNSUPPORTED, ["mamba", "llama", "gpt2"], "show", self.folder, "x")
 
 
+class Encoder(Case):
+    """`heed train encoder` and what is done with the result."""
+
+    TEXT = b"the cat sat on the mat; the dog sat on the log. " * 60
+
+    def words(self, out, *arguments):
+        return ["train", "encoder", "--data", self.path("x.txt", self.TEXT), "--layers", "1", "--heads", "2", "--width", "64", "--context", "16", "--batch", "8",
+                "--lr", "0.002", "--warmup", "50", "--out", out, *arguments]
+
+    def train(self, out, *arguments):
+        done = heed(*self.words(out, *arguments))
+        self.assertEqual(done.returncode, OK, done.stderr)
+        return done.stderr.decode()
+
+    def test_learns(self):
+        out = self.path("out")
+        said = self.train(out, "--steps", "1000")
+        config = json.loads(read_file(out + "/config.json"))
+        self.assertEqual((config["model_type"], config["architectures"], config["vocab_size"]), ("bert", ["BertForMaskedLM"], len(set(self.TEXT)) + 1))
+        found = json.loads(self.prints("eval", out, "--json", "--quiet"))
+        told = float(re.findall(r"validation loss ([0-9.]+)", said)[-1])
+        self.assertAlmostEqual(found["loss"], told, places=3)  # the same windows with the same masks
+        self.assertLess(found["loss"], 1.2)  # a guess by frequency alone has 2.5
+        self.assertAlmostEqual(found["perplexity"], math.exp(found["loss"]), places=6)
+        self.assertGreater(found["masked_accuracy"], 0.5)
+        self.assertNotEqual(json.loads(self.prints("eval", out, "--json", "--quiet", "--seed", "5"))["loss"], found["loss"])
+        row = json.loads(self.prints("logits", out, "the cat s[MASK]t on t", "--special", "--json"))["positions"][9]
+        self.assertEqual((row["token"], row["here"][0]["token"]), ("[MASK]", "a"))
+        self.refuses(UNSUPPORTED, "an encoder does not generate", "generate", out, "-p", "the")
+        self.refuses(USAGE, "--context: got 17", "eval", out, "--context", "17")
+
+    def test_resumed(self):
+        whole, cut, log = self.path("whole"), self.path("cut"), self.path("log")
+        options = ["--steps", "400", "--dropout", "0.1", "--tokens", "bpe:280"]
+        self.train(whole, *options)
+        process = subprocess.Popen([HEED, *self.words(cut, *options, "--log", log)], stderr=subprocess.PIPE, env=environment())
+        while not os.path.exists(log) or not read_file(log):
+            time.sleep(0.001)
+        process.terminate()
+        said = process.communicate()[1].decode()
+        self.assertEqual(process.returncode, INTERRUPTED, said)
+        self.refuses(FAILED, "mask: 0.15 there, 0.3 asked for", *self.words(cut, *options, "--resume", "--mask", "0.3"))
+        self.train(cut, *options, "--resume")
+        self.assertEqual(read_file(cut + "/model.safetensors"), read_file(whole + "/model.safetensors"))
+
+    def test_other_forms(self):
+        for name, options in {"pre": ["--pre-norm"], "rotary": ["--rotary", "--relu"]}.items():
+            out = self.path(name)
+            self.train(out, "--steps", "3", *options)
+            self.assertEqual(json.loads(read_file(out + "/config.json"))["model_type"], "heed")
+            self.assertFalse(json.loads(self.prints("show", out, "the cat", "--json"))["causal"])
+            self.assertIn("found", self.prints("eval", out, "--quiet"))
+
+    def test_refusals(self):
+        out = self.path("out")
+        text = self.path("x.txt", self.TEXT)
+        self.refuses(BAD_FILE, ["no token [MASK] or <mask>"], "train", "encoder", "--data", text, "--tokens", STORIES, "--out", out)
+        self.refuses(BAD_FILE, ["too short"], "train", "encoder", "--data", text, "--context", "5000", "--out", out)
+        self.refuses(USAGE, ["--mask", "0.001 to 1"], "train", "encoder", "--data", text, "--mask", "0", "--out", out)
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=1)

@@ -406,6 +406,104 @@ static void held_out_is_held_out(void **state) {
   heed_context_free(context);
 }
 
+/* ---- masked tokens ------------------------------------------------------------------------------------------------------------------------ */
+
+/* Shares of what is asked, shown as the mask, as another token and as it is; the rest stays, and what is asked for is what stood there. */
+static void masks_as_bert_does(void **state) {
+  (void)state;
+  enum { COUNT = 5000, LENGTH = 50, ROWS = 400, MASK = 7, TOKENS = 30 };
+  static int32_t text[COUNT], ids[ROWS * LENGTH], targets[ROWS * LENGTH], again[2][ROWS * LENGTH];
+  for (int i = 0; i < COUNT; i++) text[i] = MASK + 1 + i % (TOKENS - MASK - 1); // never the mask, and the place can be told
+  heed_masked_data data = {.text = {text, COUNT}, .mask = MASK, .vocabulary = TOKENS};
+  double asked = 0, hidden = 0, other = 0, below = 0;
+  heed_masked_batch(&data, 3, 2, ROWS, LENGTH, ids, targets);
+  heed_masked_batch(&data, 3, 2, ROWS, LENGTH, again[0], again[1]);
+  assert_memory_equal(ids, again[0], sizeof ids);
+  assert_memory_equal(targets, again[1], sizeof targets);
+  for (int row = 0; row < ROWS; row++) {
+    int here = 0;
+    for (int i = row * LENGTH; i < (row + 1) * LENGTH; i++) {
+      assert_true(ids[i] >= 0 && ids[i] < TOKENS);
+      if (targets[i] < 0) {
+        assert_int_not_equal(ids[i], MASK);
+        continue;
+      }
+      assert_in_range(targets[i], MASK + 1, TOKENS - 1);
+      here++;
+      hidden += ids[i] == MASK;
+      other += ids[i] != MASK && ids[i] != targets[i];
+      below += ids[i] < MASK;
+    }
+    assert_true(here > 0);
+    asked += here;
+  }
+  assert_true(fabs(asked / (ROWS * LENGTH) - 0.15) < 0.01);
+  assert_true(fabs(hidden / asked - 0.8) < 0.03);
+  assert_true(fabs(other / asked - 0.1 * (TOKENS - 2) / (TOKENS - 1)) < 0.02);
+  assert_true(below > 0); // others are drawn from all tokens
+  // Windows: the text in order, the same in batches of one, nothing behind the end.
+  data.share = 0.5;
+  heed_masked_window_batch(&data, 3, 0, ROWS, LENGTH, ids, targets);
+  for (int row = 0; row < ROWS; row++) {
+    heed_masked_window_batch(&data, 3, row, 1, LENGTH, again[0], again[1]);
+    assert_memory_equal(ids + row * LENGTH, again[0], LENGTH * sizeof *ids);
+    assert_memory_equal(targets + row * LENGTH, again[1], LENGTH * sizeof *ids);
+    for (int i = row * LENGTH; i < (row + 1) * LENGTH; i++) {
+      if (i >= COUNT) assert_int_equal(targets[i], -1);
+      else assert_int_equal(targets[i] < 0 ? ids[i] : targets[i], text[i]);
+    }
+  }
+}
+
+static double loss_of(heed_context *context, heed_learner *learner, int32_t *ids, int32_t *targets, float *gradient) {
+  heed_tape *tape;
+  const heed_view in = heed_view_of(ids, HEED_I32, 2, (int64_t[]){2, POSITIONS}), wanted = heed_view_of(targets, HEED_I32, 2, in.dim);
+  ok(context, heed_tape_new(context, &tape));
+  heed_parameters_forget_gradients(learner->parameters);
+  heed_tensor *loss = heed_learner_loss(learner, tape, heed_tape_input(tape, &in), heed_tape_input(tape, &wanted));
+  ok(context, heed_tape_status(tape));
+  ok(context, heed_tape_backward(tape, loss, NULL));
+  const double value = *hd_value(loss);
+  const heed_view g = heed_tensor_gradient(learner->embedding);
+  memcpy(gradient, g.data, VOCABULARY * 32 * sizeof *gradient);
+  heed_tape_free(tape);
+  return value;
+}
+
+/* Where few places are asked for, the head sees those alone: the mean over them, and gradients, as from logits of all places. */
+static void loss_of_few_places(void **state) {
+  (void)state;
+  heed_context *context = test_context(NULL);
+  heed_learner *learner = small(context, (heed_learner_options){.kind = HEED_LEARNER_ENCODER}, 3);
+  int32_t ids[2 * POSITIONS], targets[2 * POSITIONS];
+  static float few[VOCABULARY * 32], one[VOCABULARY * 32], sum[VOCABULARY * 32];
+  for (int i = 0; i < 2 * POSITIONS; i++) ids[i] = (i * 5 + 2) % VOCABULARY, targets[i] = -1;
+  const int places[] = {4, 17, 40};
+  double mean = 0;
+  memset(sum, 0, sizeof sum);
+  for (int i = 0; i < 3; i++) { // each place by itself
+    targets[places[i]] = 11 + i;
+    mean += loss_of(context, learner, ids, targets, one) / 3;
+    for (int j = 0; j < VOCABULARY * 32; j++) sum[j] += one[j] / 3;
+    targets[places[i]] = -1;
+  }
+  for (int i = 0; i < 3; i++) targets[places[i]] = 11 + i;
+  const double together = loss_of(context, learner, ids, targets, few);
+  if (!(fabs(together - mean) < 1e-5)) fail_msg("%.9g together, %.9g one by one", together, mean);
+  for (int j = 0; j < VOCABULARY * 32; j++)
+    if (!(fabsf(few[j] - sum[j]) < 1e-5f * fmaxf(1, fabsf(sum[j])))) fail_msg("gradient %d: %.9g, %.9g", j, few[j], sum[j]);
+  heed_tape *tape; // from all logits
+  const heed_view in = heed_view_of(ids, HEED_I32, 2, (int64_t[]){2, POSITIONS}), wanted = heed_view_of(targets, HEED_I32, 2, in.dim);
+  ok(context, heed_tape_new(context, &tape));
+  heed_tensor *all =
+      heed_tape_cross_entropy(tape, heed_learner_logits(learner, tape, heed_tape_input(tape, &in)), heed_tape_input(tape, &wanted), NULL);
+  ok(context, heed_tape_status(tape));
+  assert_true(fabs(*hd_value(all) - together) < 1e-6);
+  heed_tape_free(tape);
+  heed_learner_free(learner);
+  heed_context_free(context);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(twenty_steps),
@@ -415,6 +513,8 @@ int main(void) {
       cmocka_unit_test(tasks_are_what_they_say),
       cmocka_unit_test(tokenizers_agree_with_tasks),
       cmocka_unit_test(held_out_is_held_out),
+      cmocka_unit_test(masks_as_bert_does),
+      cmocka_unit_test(loss_of_few_places),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
