@@ -609,6 +609,19 @@ class Encoder(Case):
             self.assertFalse(json.loads(self.prints("show", out, "the cat", "--json"))["causal"])
             self.assertIn("found", self.prints("eval", out, "--quiet"))
 
+    def test_older_names(self):
+        weights = read_file(BERT + "/model.safetensors")
+        header = json.loads(weights[8 : 8 + struct.unpack("<Q", weights[:8])[0]])
+        renamed = {re.sub(r"LayerNorm\.weight$", "LayerNorm.gamma", re.sub(r"LayerNorm\.bias$", "LayerNorm.beta", name)): value for name, value in header.items()}
+        self.assertNotEqual(header.keys(), renamed.keys())
+        text = json.dumps(renamed).encode()
+        text += b" " * (-len(text) % 8)
+        os.symlink(BERT + "/config.json", self.path("config.json"))
+        self.path("model.safetensors", struct.pack("<Q", len(text)) + text + weights[8 + struct.unpack("<Q", weights[:8])[0] :])
+        same = [heed("logits", path, "--ids", "5,17,3,90", "-o", "-").stdout for path in (BERT, self.folder)]
+        self.assertEqual(same[0], same[1])
+        self.assertEqual(len(same[0]), 128 + 4 * 4 * 96)
+
     def test_refusals(self):
         out = self.path("out")
         text = self.path("x.txt", self.TEXT)

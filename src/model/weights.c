@@ -47,10 +47,13 @@ static heed_status load_vector(loader *in, hd_slot slot, int64_t layer, const ch
   return read_floats(in, tensor, into);
 }
 
+/* The first published BERTs call a norm's weight gamma and its bias beta, as TensorFlow does. */
 static heed_status load_norm(loader *in, hd_slot slot, int64_t layer, hd_norm *out) {
   const hd_transformer_spec *spec = &in->model->spec;
-  HD_TRY(load_vector(in, slot, layer, ".weight", spec->width, NULL, &out->weight));
-  if (spec->norm == HD_NORM_LAYER && !spec->norm_unbiased) HD_TRY(load_vector(in, slot, layer, ".bias", spec->width, NULL, &out->bias));
+  const bool greek = has(in, slot, layer, ".gamma");
+  HD_TRY(load_vector(in, slot, layer, greek ? ".gamma" : ".weight", spec->width, NULL, &out->weight));
+  if (spec->norm == HD_NORM_LAYER && !spec->norm_unbiased)
+    HD_TRY(load_vector(in, slot, layer, greek ? ".beta" : ".bias", spec->width, NULL, &out->bias));
   return HEED_OK;
 }
 
@@ -194,7 +197,7 @@ static heed_status check_layers(const loader *in) {
   int64_t layers = in->model->spec.layers, tensors = hd_tensors_count(in->config->tensors);
   HD_REQUIRE(layers <= tensors, in->context, HEED_E_FORMAT, "%s: more layers than tensors (got %lld layers, %lld tensors)",
              in->config->file, (long long)layers, (long long)tensors);
-  HD_REQUIRE(!has(in, HD_SLOT_ATTENTION_NORM, layers, ".weight"), in->context, HEED_E_FORMAT,
+  HD_REQUIRE(!has(in, HD_SLOT_OUTPUT, layers, ".weight"), in->context, HEED_E_FORMAT,
              "%s: tensors of a layer beyond the last (got layer %lld, allowed 0..%lld)", in->config->file, (long long)layers,
              (long long)layers - 1);
   return HEED_OK;
