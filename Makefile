@@ -1,4 +1,4 @@
-# The thin door to CMake: make, make demo, make test, make test-tsan, make test-msan, make bench, make bench-peers, make install, make clean. Everything lands in $(BUILD).
+# The thin door to CMake: make, make demo, make test, make test-tsan, make test-msan, make bench, make bench-peers, make tutorial, make install, make clean. Everything lands in $(BUILD).
 BUILD ?= build
 PREFIX ?= /usr/local
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
@@ -6,6 +6,7 @@ MODEL ?= stories260k
 PEERS_VENV ?= $(BUILD)/peers-venv
 PEERS_PIP ?=
 PEERS_ARGS ?=
+TEXT ?= tinyshakespeare.txt
 
 all: $(BUILD)/CMakeCache.txt
 	@cmake --build $(BUILD) -j $(JOBS) -- --no-print-directory
@@ -49,11 +50,15 @@ $(PEERS_VENV)/installed: bench/requirements.txt
 	@$(PEERS_VENV)/bin/pip install --quiet $(PEERS_PIP) -r bench/requirements.txt
 	@touch $@
 
+# Everything in docs/tutorial.md, in full, on TEXT (the page says where it is found); TUTORIAL_PYTHON names a Python with transformers for the last listing.
+tutorial: all
+	@tests/tutorial.py "$(CURDIR)" "$(abspath $(BUILD))" cmake --full "$(TEXT)"
+
 install: all
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean:
 	@rm -rf $(BUILD)
 
-.PHONY: all demo test bench bench-peers install clean
+.PHONY: all demo test bench bench-peers tutorial install clean
 .NOTPARALLEL:

@@ -4,12 +4,14 @@ add_test(NAME check_layers COMMAND ${CMAKE_SOURCE_DIR}/tools/check-layers)
 add_test(NAME check_layers_finds COMMAND ${CMAKE_SOURCE_DIR}/tests/promises/layers.py ${CMAKE_SOURCE_DIR})
 add_test(NAME check_format COMMAND ${CMAKE_SOURCE_DIR}/tools/check-format)
 
-foreach(example attend layer)
+foreach(example attend layer train)
   add_executable(example_${example} examples/${example}.c)
   target_link_libraries(example_${example} PRIVATE heed_shared)
   set_target_properties(example_${example} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME example_${example} COMMAND example_${example})
 endforeach()
+set_tests_properties(example_train PROPERTIES PASS_REGULAR_EXPRESSION "unseen words: 3[01][0-9] of 320 right|unseen words: 320 of 320 right"
+                     ENVIRONMENT OMP_WAIT_POLICY=passive)
 
 if(CMAKE_SYSTEM_NAME STREQUAL Linux) # steps through its child by ptrace
   add_executable(count_instructions tests/count_instructions.c)

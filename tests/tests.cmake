@@ -103,6 +103,10 @@ foreach(name cli cli_attend cli_bench)
                        ENVIRONMENT "HEED=$<TARGET_FILE:heed>;HEED_TEST_DATA=${CMAKE_SOURCE_DIR}/tests/data;OMP_WAIT_POLICY=passive;PYTHONDONTWRITEBYTECODE=1")
 endforeach()
 
+# The tutorial: its commands and listings, with trainings cut short (in full: make tutorial).
+add_test(NAME tutorial COMMAND ${CMAKE_SOURCE_DIR}/tests/tutorial.py ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR} ${CMAKE_COMMAND})
+set_tests_properties(tutorial PROPERTIES TIMEOUT 600 ENVIRONMENT OMP_WAIT_POLICY=passive)
+
 # Measurements: built, so that they keep compiling, but not run.
 file(GLOB benches CONFIGURE_DEPENDS tests/bench_*.c)
 foreach(source ${benches})
