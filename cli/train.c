@@ -443,8 +443,8 @@ const command command_train_gpt = {
     .name = "train gpt",
     .summary = "train a GPT on a text",
     .about = "Trains a decoder of GPT-2's form on a text, from nothing. " TRAIN_ABOUT,
-    .examples = "  heed train gpt --data shakespeare.txt --preset nano-char-cpu --out nano\n  heed generate nano -p \"ROMEO:\" --count 200 "
-                "--temperature 0.8\n",
+    .examples = "  heed train gpt --data shakespeare.txt --preset nano-char-cpu --out nano\n  heed generate nano -p \"ROMEO:\" -n 58 "
+                "--temp 0.8\n",
     .options = gpt_options,
     .takes = TAKES_MACHINE | TAKES_SEED,
     .values_size = sizeof(values),
