@@ -22,12 +22,11 @@ static struct {
 
 /* ---- start --------------------------------------------------------------------------------------------------------------- */
 
-static char typed[4096];
+static char *typed;
 
 /* Appends a word to the command line, in single quotes where the shell would not take it as it is. */
 static void type_word(const char *word, size_t *used) {
   bool plain = word[0] && strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%") == strlen(word);
-  if (*used + 4 * strlen(word) + 4 > sizeof typed) return; // what does not fit is left out whole
   if (*used) typed[(*used)++] = ' ';
   if (!plain) typed[(*used)++] = '\'';
   for (; *word; word++) *used += (size_t)sprintf(typed + *used, *word == '\'' ? "'\\''" : "%c", *word);
@@ -38,13 +37,16 @@ static void type_word(const char *word, size_t *used) {
 const char *command_line(void) { return typed; }
 
 void console_start(int count, char **words) {
-  size_t used = 0;
+  size_t used = 0, room = sizeof "heed";
+  for (int i = 1; i < count; i++) room += 4 * strlen(words[i]) + 4;
+  typed = allocate("the command line", (int64_t)room, 1);
   type_word("heed", &used);
   for (int i = 1; i < count; i++) type_word(words[i], &used);
   // A closed standard stream would give its number to the next file that is opened, and messages would land in that file.
   for (int fd = 0; fd <= 2; fd++)
     if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY) < 0) _exit(EXIT_FAILED);
   signal(SIGPIPE, SIG_DFL); // a reader that has seen enough, such as head, ends us quietly
+  signal(SIGXFSZ, SIG_IGN); // a file beyond the limit is an error of write, which can be named
   console.stderr_terminal = isatty(STDERR_FILENO);
 }
 
@@ -173,8 +175,10 @@ static bool on_progress(void *user, const char *what, int64_t done, int64_t tota
 }
 
 void interrupt_on_termination(void) {
-  struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
-  sigaction(SIGTERM, &action, NULL);
+  struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND}, before;
+  static const int numbers[] = {SIGTERM, SIGHUP};
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN) sigaction(numbers[i], &action, NULL); // nohup
 }
 
 int context_open(const common_values *common, heed_context **out) {

@@ -14,7 +14,7 @@
 
 /* Once, before anything else: the process's signals and standard streams. words is argv. */
 void console_start(int count, char **words);
-/* The command line as one would type it again; static. */
+/* The command line as one would type it again; for the life of the program. */
 const char *command_line(void);
 /* Once the options are known. */
 void console_configure(const common_values *common);
@@ -48,7 +48,7 @@ void progress_show(bool show);
 /* Long work outside the library; returns false once Ctrl-C was pressed. */
 bool progress(const char *what, int64_t done, int64_t total);
 bool interrupted(void);
-/* SIGTERM from here on counts as Ctrl-C: for commands that have something to save. */
+/* SIGTERM and the end of the terminal count as Ctrl-C from here on: for commands that have something to save. */
 void interrupt_on_termination(void);
 
 /* ---- the terminal -------------------------------------------------------------------------------------------------------- */

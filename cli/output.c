@@ -3,6 +3,7 @@
 #include "output.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,8 +91,27 @@ static bool file_write(void *user, const void *data, size_t bytes) {
 
 heed_sink output_sink(output_file *file) { return file->stream ? (heed_sink){.user = file, .write = file_write} : out_sink; }
 
+int output_directory(const char *path) {
+  struct stat info;
+  if (stat(path, &info) == 0) return S_ISDIR(info.st_mode) ? EXIT_OK : error_of(EXIT_FAILED, "%s: is not a directory", path);
+  if (mkdir(path, 0777) != 0) return error_of(EXIT_FAILED, "%s: cannot be made (%s)", path, strerror(errno));
+  // The entry must be as durable as what will be put into it. A system that cannot do that has nothing to offer in its place.
+  char *copy = allocate("a path", (int64_t)strlen(path) + 4, 1);
+  sprintf(copy, "%s/..", path);
+  int parent = open(copy, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (parent >= 0) {
+    (void)fsync(parent);
+    close(parent);
+  }
+  free(copy);
+  return EXIT_OK;
+}
+
 int output_close(output_file *file, int code) {
   if (!file->stream) return code;
+  // A file that takes the place of another one must be there before the other one goes.
+  if (code == EXIT_OK && file->temporary && (fflush(file->stream) != 0 || fsync(fileno(file->stream)) != 0) && !file->error)
+    file->error = errno;
   if (fclose(file->stream) != 0 && !file->error) file->error = errno;
   if (code == EXIT_OK && !file->error && file->temporary && rename(file->temporary, file->path) != 0) file->error = errno;
   if (file->error && code == EXIT_OK) code = error_of(EXIT_FAILED, "%s: %s", file->path, strerror(file->error));

@@ -23,6 +23,8 @@ typedef struct output_file {
   int error; /* errno of the first failure */
 } output_file;
 
+/* A directory that is there, or made so that it stays. */
+int output_directory(const char *path);
 int output_open(const char *path, output_file *file);
 heed_sink output_sink(output_file *file);
 /* Ends the file: kept if code is EXIT_OK, thrown away otherwise. Returns code, or EXIT_FAILED with a message if the file could not be completed. */

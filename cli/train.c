@@ -68,8 +68,8 @@ static void apply_defaults(train_values *v, bool task) {
   fill(&v->accumulate, 1);
   fill(&v->steps, 2000);
   fill(&v->warmup, 100);
-  fill(&v->save_every, v->steps);
   fill(&v->eval_every, v->steps / 10 > 0 ? v->steps / 10 : 1);
+  fill(&v->save_every, v->eval_every);
   fill_number(&v->rate, 1e-3);
   fill_number(&v->least_rate, v->rate / 10);
   fill_number(&v->decay, 0.1);
@@ -77,14 +77,6 @@ static void apply_defaults(train_values *v, bool task) {
   fill_number(&v->dropout, 0);
   fill_number(&v->beta1, 0.9);
   fill_number(&v->beta2, 0.99);
-}
-
-/* Attention's kernels and its statistics are at their best there (Vaswani et al. 2017 and all later models lie within). */
-static void warn_of_heads(const train_values *v) {
-  int64_t width = v->heads > 0 ? v->width / v->heads : 0;
-  if (v->width % v->heads == 0 && (width < 32 || width > 128))
-    note("heads of width %lld: models in use have 32 to 128 (--heads %lld gives 64)", (long long)width,
-         (long long)(v->width / 64 > 0 ? v->width / 64 : 1));
 }
 
 /* ---- data ------------------------------------------------------------------------------------------------------------------- */
@@ -114,9 +106,12 @@ static int open_tokenizer(training *t, heed_text text, bool masks) {
   static const char *const special[] = {"[MASK]"};
   const heed_tokenizer_train_options options = {.size = sizeof options, .special = special, .special_count = masks};
   const char *kind = t->v->tokens;
-  bool made = !strcmp(kind, "char") || !strcmp(kind, "byte") || !strncmp(kind, "bpe:", 4);
-  return check(t->context, made ? heed_tokenizer_train(t->context, kind, text, &options, &t->tokenizer)
-                                : heed_tokenizer_load(t->context, kind, &t->tokenizer));
+  if (strcmp(kind, "char") != 0 && strcmp(kind, "byte") != 0 && strncmp(kind, "bpe:", 4) != 0)
+    return check(t->context, heed_tokenizer_load(t->context, kind, &t->tokenizer));
+  heed_status status = heed_tokenizer_train(t->context, kind, text, &options, &t->tokenizer);
+  if (status == HEED_E_ARGUMENT) return usage_error("--tokens: %s", heed_error(t->context));
+  if (status == HEED_E_FORMAT) return error_of(EXIT_BAD_FILE, "%s: %s", t->v->data, heed_error(t->context));
+  return check(t->context, status);
 }
 
 /* The same windows with masked tokens. */
@@ -131,6 +126,13 @@ static int mask_text(training *t, const heed_tokenizer_info *info) {
   t->options.eval_source = heed_masked_window_batch;
   t->options.eval_user = &t->masked_valid;
   return EXIT_OK;
+}
+
+/* FNV-1a of all ids: that a run goes on with the text and the tokens it was begun with. */
+static uint64_t fingerprint(const int32_t *ids, int64_t count) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (int64_t i = 0; i < count; i++) hash = (hash ^ (uint32_t)ids[i]) * 0x100000001b3u;
+  return hash;
 }
 
 /* The first nine tenths are for training, the rest for validation. */
@@ -202,12 +204,13 @@ static void describe_settings(training *t, const heed_learner_options *m) {
       "%d\nno-bias %d\nuntied %d\n"
       "gelu-erf %d\ndropout %.17g\nseed %lld\nbatch %lld\naccumulate %lld\nsteps %lld\nlr %.17g\nmin-lr %.17g\nwarmup %lld\nschedule "
       "%s\ndecay %.17g\nclip "
-      "%.17g\nbeta1 %.17g\nbeta2 %.17g\ntask %s\nmost %lld\nsymbols %lld\nreverse-digits %d\ntokens %s\nids %lld\n",
+      "%.17g\nbeta1 %.17g\nbeta2 %.17g\ntask %s\nmost %lld\nsymbols %lld\nreverse-digits %d\ntokens %s\ndata-ids %lld\ndata-hash %016llx\n",
       (int)m->kind, (long long)m->layers, (long long)m->heads, (long long)m->kv_heads, (long long)m->width, (long long)m->feed_forward,
       (long long)m->context, (long long)m->vocabulary, m->rotary, m->no_bias, m->untied, m->gelu_erf, m->dropout, (long long)v->common.seed,
       (long long)v->batch, (long long)v->accumulate, (long long)v->steps, v->rate, v->least_rate, (long long)v->warmup, v->schedule,
       v->decay, v->clip, v->beta1, v->beta2, t->is_task ? v->task : "none", (long long)t->task.most, (long long)t->task.symbols,
-      t->task.reverse_digits, t->is_task ? "char" : v->tokens, (long long)t->id_count);
+      t->task.reverse_digits, t->is_task ? "char" : v->tokens, (long long)t->id_count,
+      (unsigned long long)fingerprint(t->ids, t->id_count));
   if (m->kind == HEED_LEARNER_ENCODER && used > 0 && (size_t)used < sizeof t->settings)
     snprintf(t->settings + used, sizeof t->settings - (size_t)used, "norm-before %d\nrelu %d\nmask %.12g\n", m->norm_before, m->relu,
              v->mask);
@@ -239,8 +242,11 @@ static int open_learner(training *t, heed_learner_options *m) {
   o->eval_every = v->eval_every;
   o->patience = v->patience;
   o->skip_nonfinite = !strcmp(v->on_nan, "skip");
-  TRY(check(t->context, heed_learner_new(t->context, m, &t->learner)));
+  heed_status status = heed_learner_new(t->context, m, &t->learner);
+  if (status == HEED_E_FORMAT) return usage_error("%s", heed_error(t->context)); // sizes that do not go together
+  TRY(check(t->context, status));
   TRY(check(t->context, heed_optimiser_new(t->context, heed_learner_parameters(t->learner), &o->optimiser, &t->optimiser)));
+  TRY(check(t->context, heed_train_fits(t->learner, o, &t->bytes)));
   describe_settings(t, m);
 done:
   return code;
@@ -248,7 +254,7 @@ done:
 
 /* ---- what a directory says of its training ------------------------------------------------------------------------------------ */
 
-static const char trained_name[] = "training.txt";
+const char trained_name[] = "training.txt";
 
 int trained_write(const training *t) {
   char path[4096];
@@ -312,7 +318,6 @@ static int train(const train_values *given, heed_learner_kind kind) {
   if (!v.task && !v.data) return usage_error("--data: a text to train on is missing");
   apply_preset(&v);
   apply_defaults(&v, v.task != NULL);
-  warn_of_heads(&v);
   heed_learner_options model = {.size = sizeof model,
                                 .kind = kind,
                                 .layers = v.layers,
@@ -331,6 +336,8 @@ static int train(const train_values *given, heed_learner_kind kind) {
                                 .seed = (uint64_t)v.common.seed};
   if (v.width % v.heads != 0)
     return usage_error("--heads: must divide --width (got %lld and %lld)", (long long)v.heads, (long long)v.width);
+  if (v.kv_heads > 0 && v.heads % v.kv_heads != 0)
+    return usage_error("--kv-heads: must divide --heads (got %lld and %lld)", (long long)v.kv_heads, (long long)v.heads);
   TRY(context_open(&v.common, &t.context));
   TRY(v.task ? open_task(&t, &model) : open_text(&t, &model));
   TRY(open_learner(&t, &model));
@@ -375,7 +382,7 @@ static int run_task(const void *v) {
       OPTION("dropout", 0, NUMBER, "P", dropout, "of embeddings, weights and sublayers (default 0)", .low = 0, .high = 0.99),              \
       OPTION("out", 0, TEXT, "DIR", out, "where model and checkpoints go", .required = true),                                              \
       OPTION("resume", 0, FLAG, NULL, resume, "go on from the newest checkpoint in DIR"),                                                  \
-      OPTION("save-every", 0, WHOLE, "N", save_every, "steps between checkpoints (default: at the end)", .low = 1, .high = 1e12),          \
+      OPTION("save-every", 0, WHOLE, "N", save_every, "steps between checkpoints (default: as validations)", .low = 1, .high = 1e12),      \
       OPTION("eval-every", 0, WHOLE, "N", eval_every, "steps between validations (default: ten in all)", .low = 1, .high = 1e12),          \
       OPTION("patience", 0, WHOLE, "N", patience, "stop after so many validations without a better one (default 0: never)", .low = 0,      \
              .high = 1e6),                                                                                                                 \

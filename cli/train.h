@@ -28,7 +28,8 @@ typedef struct training {
   heed_tokenizer *tokenizer;
   heed_train_options options;
   heed_train_state state;
-  char settings[2048]; /* what a run that is resumed must agree with, a line each */
+  int64_t bytes;       /* that a batch takes */
+  char settings[8192]; /* what a run that is resumed must agree with, a line each */
   bool is_task;
   heed_task task, held_out;
   char *text; /* the data, and what it says as ids */
@@ -48,6 +49,7 @@ typedef struct trained {
   char data[4096]; /* the text's path; "" */
   double mask;     /* share of tokens that were masked; 0: unknown */
 } trained;
+extern const char trained_name[];
 int trained_write(const training *t);
 /* A directory without training.txt, and a file, were trained on nothing that is known. */
 int trained_read(heed_context *context, const char *directory, trained *out);

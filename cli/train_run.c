@@ -1,10 +1,14 @@
 /* train_run.c: the loop of `heed train`: a progress line, logs, validation, checkpoints, and an end that loses nothing. */
+#define _GNU_SOURCE
 #include "train.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 typedef struct run {
@@ -12,8 +16,9 @@ typedef struct run {
   FILE *log, *csv;
   bool terminal, line_drawn;
   double started;
-  int64_t first, saved; /* step at which this process began; of the last checkpoint, −1: none */
-  int code;
+  int64_t first, saved, exported; /* step at which this process began; of the last checkpoint and the last model, −1: none */
+  int lock;                       /* descriptor of the run's directory */
+  int code, log_code;
 } run;
 
 /* ---- what people see ---------------------------------------------------------------------------------------------------------- */
@@ -24,7 +29,8 @@ static void clear_line(run *r) {
 }
 
 static void draw_line(run *r, const heed_train_report *s) {
-  double seconds = seconds_now() - r->started, left = seconds / (double)(s->step - r->first) * (double)(s->steps - s->step);
+  int64_t done = s->step > r->first ? s->step - r->first : 1; // a report that was owed is of a step before
+  double seconds = seconds_now() - r->started, left = seconds / (double)done * (double)(s->steps - s->step);
   fprintf(stderr, "\rstep %lld/%lld  loss %.4f  gradient %.3f  %.0f tokens/s  %.0f MB  %d:%02d left\033[K", (long long)s->step,
           (long long)s->steps, s->loss, s->gradient_norm, s->tokens_per_second, (double)s->bytes / 1e6, (int)left / 60, (int)left % 60);
   fflush(stderr);
@@ -55,6 +61,48 @@ static double exact_of(const heed_train_report *s) {
   return s->evaluated && s->evaluation.sequences ? (double)s->evaluation.exact_sequences / (double)s->evaluation.sequences : NAN;
 }
 
+/* The step of a line: the first number in it. −1: there is none. */
+static int64_t step_of(const char *line) {
+  const char *digit = line + strcspn(line, "0123456789\n");
+  return *digit >= '0' && *digit <= '9' ? atoll(digit) : -1;
+}
+
+/* Where the lines of steps that are done end: whoever was killed has logged steps that come again, and perhaps half a line. */
+static long end_of_done(FILE *file, int64_t done) {
+  char *line = NULL;
+  size_t room = 0;
+  long end = 0;
+  for (ssize_t length; (length = getline(&line, &room, file)) > 0 && line[length - 1] == '\n' && step_of(line) <= done;) end += length;
+  free(line);
+  return end;
+}
+
+/* Begins a log, or goes on with one after the step that the run goes on from. */
+static int open_log(const char *path, bool resume, int64_t done, const char *head, FILE **out) {
+  if (!path) return EXIT_OK;
+  *out = fopen(path, resume ? "r+" : "w");
+  if (!*out && resume && errno == ENOENT) *out = fopen(path, "w");
+  if (!*out) return error_of(EXIT_FAILED, "%s: cannot be written (%s)", path, strerror(errno));
+  long end = resume ? end_of_done(*out, done) : 0;
+  if (fseek(*out, end, SEEK_SET) == 0 && end > 0 && ftruncate(fileno(*out), end) != 0)
+    return error_of(EXIT_FAILED, "%s: cannot be cut to step %lld (%s)", path, (long long)done, strerror(errno));
+  if (head && end == 0) fputs(head, *out);
+  return EXIT_OK;
+}
+
+/* A log that cannot be written costs its lines, not the run: said once, and at the end by the exit code. */
+static void end_line(run *r, const char *path, FILE **file) {
+  if (fflush(*file) == 0 && !ferror(*file)) return;
+  clear_line(r);
+  r->log_code = error_of(EXIT_FAILED, "%s: cannot be written any more (%s); the run goes on without it", path, strerror(errno));
+  fclose(*file);
+  *file = NULL;
+}
+
+static void close_log(run *r, const char *path, FILE *file) {
+  if (file && fclose(file) != 0) r->log_code = error_of(EXIT_FAILED, "%s: cannot be written (%s)", path, strerror(errno));
+}
+
 static void write_logs(run *r, const heed_train_report *s) {
   double numbers[] = {
       s->loss,    s->gradient_norm, s->learning_rate, s->tokens_per_second, (double)s->bytes, s->evaluated ? s->evaluation.loss : NAN,
@@ -68,7 +116,7 @@ static void write_logs(run *r, const heed_train_report *s) {
       put_number(r->log, numbers[i], "null");
     }
     fprintf(r->log, s->skipped ? ",\"skipped\":true}\n" : "}\n");
-    fflush(r->log);
+    end_line(r, r->t->v->log, &r->log);
   }
   if (r->csv) {
     fprintf(r->csv, "%lld", (long long)s->step);
@@ -77,23 +125,8 @@ static void write_logs(run *r, const heed_train_report *s) {
       put_number(r->csv, numbers[i], "");
     }
     fputc('\n', r->csv);
-    fflush(r->csv);
+    end_line(r, r->t->v->csv, &r->csv);
   }
-}
-
-static int open_log(const char *path, bool append, const char *head, FILE **out) {
-  if (!path) return EXIT_OK;
-  *out = fopen(path, append ? "a" : "w");
-  if (!*out) return error_of(EXIT_FAILED, "%s: cannot be written (%s)", path, strerror(errno));
-  if (head && ftell(*out) == 0) fputs(head, *out);
-  return EXIT_OK;
-}
-
-static int close_log(const char *path, FILE *file) {
-  if (!file) return EXIT_OK;
-  bool failed = ferror(file);
-  failed |= fclose(file) != 0;
-  return failed ? error_of(EXIT_FAILED, "%s: cannot be written (%s)", path, strerror(errno)) : EXIT_OK;
 }
 
 /* ---- saving --------------------------------------------------------------------------------------------------------------------- */
@@ -102,11 +135,13 @@ static int save(run *r) {
   training *t = r->t;
   const char *out = t->v->out;
   int code = EXIT_OK;
-  if (r->saved == t->state.step) return EXIT_OK;
   clear_line(r);
-  TRY(check(t->context, heed_checkpoint_save(t->context, out, t->learner, t->optimiser, &t->state, t->settings)));
-  TRY(check(t->context, heed_learner_save(t->learner, t->tokenizer, out)));
+  if (r->saved != t->state.step)
+    TRY(check(t->context, heed_checkpoint_save(t->context, out, t->learner, t->optimiser, &t->state, t->settings)));
   r->saved = t->state.step;
+  // A run that was killed between the two has the checkpoint alone.
+  if (r->exported != t->state.step) TRY(check(t->context, heed_learner_save(t->learner, t->tokenizer, out)));
+  r->exported = t->state.step;
 done:
   return code;
 }
@@ -114,8 +149,8 @@ done:
 static int save_best(run *r) {
   char path[4096];
   snprintf(path, sizeof path, "%s/best", r->t->v->out);
-  if (mkdir(path, 0777) != 0 && errno != EEXIST) return error_of(EXIT_FAILED, "%s: cannot be made (%s)", path, strerror(errno));
-  return check(r->t->context, heed_learner_save(r->t->learner, r->t->tokenizer, path));
+  int code = output_directory(path);
+  return code != EXIT_OK ? code : check(r->t->context, heed_learner_save(r->t->learner, r->t->tokenizer, path));
 }
 
 /* After each step. */
@@ -128,7 +163,7 @@ static bool report(void *user, const heed_train_report *s) {
   }
   if (s->evaluated) say_validation(r, s);
   else if (r->terminal) draw_line(r, s);
-  if (s->evaluated && s->best && s->step < s->steps) r->code = save_best(r);
+  if (s->evaluated && s->best) r->code = save_best(r);
   if (r->code == EXIT_OK && s->step % r->t->v->save_every == 0) r->code = save(r);
   return r->code == EXIT_OK && !interrupted();
 }
@@ -137,30 +172,78 @@ static bool report(void *user, const heed_train_report *s) {
 
 static void damaged(void *user, const char *text) {
   (void)user;
-  note("%s", text);
+  error_of(EXIT_OK, "passed over: %s", text);
 }
 
-static int begin(run *r) {
+/* Attention's kernels and its statistics are at their best there (Vaswani et al. 2017 and all later models lie within). */
+static void warn_of_heads(const train_values *v) {
+  int64_t width = v->width / v->heads;
+  if (width < 32 || width > 128)
+    note("heads of width %lld: models in use have 32 to 128 (--heads %lld gives 64)", (long long)width,
+         (long long)(v->width / 64 > 0 ? v->width / 64 : 1));
+}
+
+/* Two programs in one directory would take each other's unfinished files away. The lock ends with the process, however that ends. */
+static int lock(run *r) {
+  const char *out = r->t->v->out;
+  r->lock = open(out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (r->lock < 0) return error_of(EXIT_FAILED, "%s: %s", out, strerror(errno));
+  if (flock(r->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    return error_of(EXIT_FAILED, "%s: another heed is training there", out);
+  return EXIT_OK;
+}
+
+/* Files that a killed run was writing beside the model. */
+static void remove_leftovers(const char *directory) {
+  static const char *const written[] = {"model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", trained_name};
+  char path[4096];
+  DIR *stream = opendir(directory);
+  if (!stream) return;
+  for (const struct dirent *entry; (entry = readdir(stream));) {
+    const char *part = strstr(entry->d_name, ".part-");
+    bool ours = false;
+    for (size_t i = 0; part && i < sizeof written / sizeof *written; i++)
+      ours |= strlen(written[i]) == (size_t)(part - entry->d_name) && !strncmp(written[i], entry->d_name, strlen(written[i]));
+    if (ours && snprintf(path, sizeof path, "%s/%s", directory, entry->d_name) < (int)sizeof path) unlink(path);
+  }
+  closedir(stream);
+}
+
+static int load(run *r) {
   training *t = r->t;
-  const char *out = t->v->out;
   bool found = false;
   int code;
-  if (mkdir(out, 0777) != 0 && errno != EEXIST) return error_of(EXIT_FAILED, "%s: cannot be made (%s)", out, strerror(errno));
-  if (t->v->resume) {
-    TRY(check(t->context, heed_checkpoint_load(t->context, out, t->learner, t->optimiser, &t->state, t->settings, damaged, NULL, &found)));
-    if (!found) return error_of(EXIT_BAD_FILE, "%s: there is no checkpoint to resume from", out);
-    note("%s: goes on after step %lld", out, (long long)t->state.step);
-    r->saved = t->state.step;
-  } else if (heed_checkpoint_exists(out)) {
-    return error_of(EXIT_FAILED, "%s: holds a run already (--resume goes on with it, another --out begins one)", out);
-  }
-  TRY(trained_write(t));
-  TRY(open_log(t->v->log, t->v->resume, NULL, &r->log));
-  TRY(open_log(t->v->csv, t->v->resume, csv_head, &r->csv));
+  TRY(check(t->context,
+            heed_checkpoint_load(t->context, t->v->out, t->learner, t->optimiser, &t->state, t->settings, damaged, NULL, &found)));
+  if (!found) return error_of(EXIT_BAD_FILE, "%s: there is no checkpoint to resume from", t->v->out);
+  note("%s: goes on after step %lld", t->v->out, (long long)t->state.step);
+  r->saved = t->state.step;
 done:
   return code;
 }
 
+static int begin(run *r) {
+  training *t = r->t;
+  const train_values *v = t->v;
+  char best[4096];
+  int code;
+  if (v->resume && !heed_checkpoint_exists(v->out)) return error_of(EXIT_BAD_FILE, "%s: there is no checkpoint to resume from", v->out);
+  if (!v->resume && heed_checkpoint_exists(v->out))
+    return error_of(EXIT_FAILED, "%s: holds a run already (--resume goes on with it, another --out begins one)", v->out);
+  TRY(output_directory(v->out));
+  TRY(lock(r));
+  snprintf(best, sizeof best, "%s/best", v->out);
+  remove_leftovers(v->out);
+  remove_leftovers(best);
+  if (v->resume) TRY(load(r));
+  TRY(open_log(v->log, v->resume, t->state.step, NULL, &r->log));
+  TRY(open_log(v->csv, v->resume, t->state.step, csv_head, &r->csv));
+  TRY(trained_write(t));
+done:
+  return code;
+}
+
+/* Saves what is done, unless an error has come before, and closes the logs. */
 static int finish(run *r, int code) {
   const training *t = r->t;
   clear_line(r);
@@ -168,31 +251,41 @@ static int finish(run *r, int code) {
     int saved = save(r);
     if (saved != EXIT_OK) code = saved;
   }
-  if (code == EXIT_OK && interrupted()) code = EXIT_INTERRUPTED;
+  if (code == EXIT_OK && interrupted() && t->state.step < t->options.steps) code = EXIT_INTERRUPTED;
   if (code == EXIT_INTERRUPTED)
     note("stopped after step %lld, nothing is lost; to go on: %s%s", (long long)t->state.step, command_line(),
          t->v->resume ? "" : " --resume");
-  int log = close_log(t->v->log, r->log), csv = close_log(t->v->csv, r->csv);
-  return code != EXIT_OK ? code : log != EXIT_OK ? log : csv;
+  return code;
+}
+
+static int run_steps(run *r) {
+  training *t = r->t;
+  heed_status status = heed_train(t->learner, t->optimiser, &t->options, &t->state);
+  if (r->code != EXIT_OK) return r->code; // of a save, which stopped the run
+  if (status == HEED_E_CANCELLED) return EXIT_INTERRUPTED;
+  if (status != HEED_OK) clear_line(r);
+  return check(t->context, status);
 }
 
 int training_run(training *t) {
-  run r = {.t = t, .terminal = isatty(STDERR_FILENO) && !t->v->common.quiet, .saved = -1};
-  int code = begin(&r);
-  if (code != EXIT_OK) return code;
+  run r = {.t = t, .terminal = isatty(STDERR_FILENO) && !t->v->common.quiet, .saved = -1, .exported = -1, .lock = -1};
+  int code;
+  TRY(begin(&r));
   interrupt_on_termination();
   progress_show(false);
   t->options.report = report;
   t->options.report_user = &r;
   r.started = seconds_now();
   r.first = t->state.step;
-  note("%lld parameters, %lld steps of %lld tokens", (long long)heed_parameters_size(heed_learner_parameters(t->learner)),
-       (long long)t->options.steps, (long long)(t->options.batch * t->options.length * t->options.accumulate));
-  heed_status status = heed_train(t->learner, t->optimiser, &t->options, &t->state);
-  if (status == HEED_E_CANCELLED) code = EXIT_INTERRUPTED;
-  else if (status != HEED_OK) {
-    clear_line(&r);
-    code = check(t->context, status);
-  } else code = r.code;
-  return finish(&r, code);
+  warn_of_heads(t->v);
+  int64_t parameters = heed_parameters_size(heed_learner_parameters(t->learner));
+  note("%lld parameters, %lld steps of %lld tokens, %.0f MB", (long long)parameters, (long long)t->options.steps,
+       (long long)(t->options.batch * t->options.length * t->options.accumulate),
+       ((double)t->bytes + (double)parameters * 4 * sizeof(float)) / 1e6);
+  code = finish(&r, run_steps(&r));
+done:
+  close_log(&r, t->v->log, r.log);
+  close_log(&r, t->v->csv, r.csv);
+  if (r.lock >= 0) close(r.lock);
+  return code != EXIT_OK ? code : r.log_code;
 }

@@ -38,7 +38,8 @@ typedef struct heed_learner_options {
 
 typedef struct heed_learner heed_learner;
 
-/* HEED_E_ARGUMENT (a field out of range), HEED_E_FORMAT (heads that do not divide the width, an odd rotary width), HEED_E_MEMORY; *out is NULL on error. */
+/* HEED_E_ARGUMENT (a field out of range), HEED_E_FORMAT (heads that do not divide the width, an odd rotary width), HEED_E_MEMORY (parameters and their gradients are more than the process
+ * can get: said before any is taken); *out is NULL on error. */
 HEED_API heed_status heed_learner_new(heed_context *context, const heed_learner_options *options, heed_learner **out);
 HEED_API void heed_learner_free(heed_learner *learner);
 /* Borrowed for the life of the learner. */
@@ -93,7 +94,9 @@ typedef struct heed_task {
   int64_t most;        /* letters of a word, from 1 to this; 0: 20. Addition: the digits of both numbers; 0: 3 */
   int64_t symbols;     /* letters in use, at most 26; 0: 26 */
   bool reverse_digits; /* addition: the sum from its last digit on, "975." */
-  bool held_out;       /* sequences that training never shows: words and pairs are told apart by a hash, a tenth of them is held out */
+  bool
+      held_out; /* sequences that training never shows: words and pairs are told apart by a hash, a tenth of them is held out (none where all words have at most three letters, all
+                        * numbers one digit) */
 } heed_task;
 
 HEED_API const char *heed_task_name(heed_task_kind kind); /* "copy", ... */
@@ -164,10 +167,19 @@ typedef struct heed_train_state {
   int64_t step;
   double best_loss;         /* of evaluations so far; meaningful where best_step > 0 */
   int64_t best_step, worse; /* evaluations since the best */
+  bool owes_report;         /* the evaluation after the last step was cancelled: the next run begins with it, and reports */
+  bool skipped;             /* of that report */
+  double loss, gradient_norm;
 } heed_train_state;
 
+/* *bytes: what values and gradients of a batch take besides parameters and moments, found by going through a step without carrying it out. HEED_E_MEMORY where that is more than the
+ * process can get (memory and swap that are free, limits of its control group and of its address space; where the system does not say, nothing is refused); HEED_E_ARGUMENT, HEED_E_OVERFLOW.
+ * heed_train asks by itself. */
+HEED_API heed_status heed_train_fits(heed_learner *learner, const heed_train_options *options, int64_t *bytes);
+
 /* Runs steps [state->step, steps). The bits of what is learned depend on nothing but options, state and parameters: a run may stop anywhere and go on.
- * HEED_E_ARGUMENT, HEED_E_MEMORY, HEED_E_CANCELLED (progress "train"); HEED_E_ARGUMENT too where a number is not finite: heed_error names step, tensor and the last finite loss and
+ * HEED_E_ARGUMENT; HEED_E_MEMORY, before the first step if what it takes is more than is there (heed_train_fits); HEED_E_CANCELLED (progress "train" and "evaluate"; may go on from
+ * state as after any other end); HEED_E_ARGUMENT too where a number is not finite: heed_error names step, tensor and the last finite loss and
  * gradient norm, and the parameters are those before the step. */
 HEED_API heed_status heed_train(heed_learner *learner, heed_optimiser *optimiser, const heed_train_options *options,
                                 heed_train_state *state);

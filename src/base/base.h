@@ -89,6 +89,10 @@ heed_status hd_options_read(heed_context *context, const char *name, const void 
 heed_status hd_allocate(heed_context *context, const char *what, int64_t count, size_t size, void *out_pointer);
 /* The caller remembers count and size. memory may be NULL. */
 void hd_release(heed_context *context, void *memory, int64_t count, size_t size);
+/* Bytes that this process can still get: free memory and swap, within the limits of its control groups and its address space. −1: the system does not say. */
+int64_t hd_memory_available(void);
+/* HEED_E_MEMORY, with both sizes, where more is wanted than the process can get. */
+heed_status hd_memory_check(heed_context *context, const char *what, int64_t bytes);
 /* Grows an array that holds *capacity elements to at least need (by half again), keeping its content. */
 heed_status hd_grow(heed_context *context, const char *what, void *pointer_to_array, int64_t *capacity, int64_t need, size_t size);
 

@@ -46,8 +46,9 @@ static const char parameters_name[] = "parameters.safetensors", moments_name[] =
 /* ---- saving -------------------------------------------------------------------------------------------------------------------- */
 
 static json_t *state_json(const heed_train_state *state, const heed_optimiser *optimiser, const char *settings) {
-  return json_pack("{sI sf sI sI sI ss}", "step", (json_int_t)state->step, "best_loss", state->best_loss, "best_step",
-                   (json_int_t)state->best_step, "worse", (json_int_t)state->worse, "optimiser_steps",
+  return json_pack("{sI sf sI sI sb sb sf sf sI ss}", "step", (json_int_t)state->step, "best_loss", state->best_loss, "best_step",
+                   (json_int_t)state->best_step, "worse", (json_int_t)state->worse, "owes_report", (int)state->owes_report, "skipped",
+                   (int)state->skipped, "loss", state->loss, "gradient_norm", state->gradient_norm, "optimiser_steps",
                    (json_int_t)heed_optimiser_steps(optimiser), "settings", settings);
 }
 
@@ -56,7 +57,8 @@ heed_status heed_checkpoint_save(heed_context *context, const char *directory, c
   listing l;
   if (!context) return HEED_E_ARGUMENT;
   HD_REQUIRE(directory && learner && optimiser && state && settings, context, HEED_E_ARGUMENT, "heed_checkpoint_save: null");
-  HD_REQUIRE(isfinite(state->best_loss), context, HEED_E_ARGUMENT, "heed_checkpoint_save: the best loss is not finite");
+  HD_REQUIRE(isfinite(state->best_loss) && isfinite(state->loss) && isfinite(state->gradient_norm), context, HEED_E_ARGUMENT,
+             "heed_checkpoint_save: a number of the state is not finite");
   heed_status status = listing_open(context, directory, learner->parameters, optimiser, &l);
   json_t *json = state_json(state, optimiser, settings);
   if (status == HEED_OK && !json) status = hd_fail(context, HEED_E_MEMORY, "out of memory (the state of a run)");
@@ -109,6 +111,10 @@ static heed_status read_state(const hd_checkpoint *checkpoint, const json_t *jso
   HD_TRY(hd_json_integer(&place, "best_step", 0, INT64_MAX, &state->best_step));
   HD_TRY(hd_json_integer(&place, "worse", 0, INT64_MAX, &state->worse));
   HD_TRY(hd_json_number(&place, "best_loss", -1e300, 1e300, &state->best_loss));
+  HD_TRY(hd_json_bool(&place, "owes_report", &state->owes_report));
+  HD_TRY(hd_json_bool(&place, "skipped", &state->skipped));
+  HD_TRY(hd_json_number(&place, "loss", -1e300, 1e300, &state->loss));
+  HD_TRY(hd_json_number(&place, "gradient_norm", 0, 1e300, &state->gradient_norm));
   return hd_json_integer(&place, "optimiser_steps", 0, INT64_MAX, optimiser_steps);
 }
 

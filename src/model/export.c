@@ -4,9 +4,11 @@
 #include "family.h"
 #include "learner.h"
 
+#include "../base/file.h"
 #include "../io/arrays.h"
 #include "../io/json.h"
 
+#include <errno.h>
 #include <stdio.h>
 
 typedef struct export {
@@ -144,6 +146,9 @@ heed_status heed_learner_save(const heed_learner *learner, const heed_tokenizer 
   if (status == HEED_OK) status = write_weights(&e, directory);
   if (status == HEED_OK) status = write_config(&e, family, &written, directory);
   if (status == HEED_OK && tokenizer) status = heed_tokenizer_save(learner->context, tokenizer, directory);
+  // The files themselves are durable; their names are in the directory.
+  if (status == HEED_OK && hd_machine.sync_directory(NULL, directory) != 0)
+    status = hd_fail(learner->context, HEED_E_WRITE, "%s: %s", directory, strerror(errno));
   hd_arena_free(&e.arena);
   return status;
 }

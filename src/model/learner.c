@@ -17,12 +17,18 @@ typedef struct maker {
   heed_status status;
   uint64_t seed, made;
   int64_t layer;
+  bool counts; /* only adds up what there is to make */
+  int64_t numbers;
 } maker;
 
 static heed_tensor *add(maker *m, const char *part, const char *suffix, int ndim, const int64_t *dim, heed_initial kind, double gain) {
   heed_tensor *out = NULL;
   char name[HD_PARAMETER_NAME_LENGTH];
   if (m->status != HEED_OK) return NULL;
+  if (m->counts) { // the limits of spec.h keep the sum far below 2^63
+    m->numbers += dim[0] * (ndim > 1 ? dim[1] : 1);
+    return NULL;
+  }
   if (m->layer >= 0) snprintf(name, sizeof name, "layers.%lld.%s%s", (long long)m->layer, part, suffix);
   else snprintf(name, sizeof name, "%s%s", part, suffix);
   m->status = heed_parameters_add(m->learner->parameters, name, ndim, dim, NULL, &out);
@@ -95,25 +101,34 @@ static heed_status make_labels(heed_learner *learner) {
   return HEED_OK;
 }
 
+static void make_all(maker *m) {
+  heed_learner *learner = m->learner;
+  const hd_transformer_spec *spec = &learner->spec;
+  m->layer = -1;
+  learner->embedding = matrix(m, "embedding", spec->vocabulary, spec->width, usual_spread);
+  if (spec->positions == HD_POSITIONS_LEARNED) learner->position = matrix(m, "position", spec->context, spec->width, usual_spread);
+  if (spec->embedding_norm) learner->embedding_norm = norm(m, "embedding_norm");
+  for (m->layer = 0; m->layer < spec->layers; m->layer++) learner->layers[m->layer] = make_layer(m);
+  m->layer = -1;
+  if (spec->norm_place == HD_NORM_BEFORE) learner->final_norm = norm(m, "final_norm");
+  if (spec->head_transform) {
+    learner->head_dense = matrix(m, "head_dense", spec->width, spec->width, usual_spread);
+    learner->head_dense_bias = bias(m, spec->bias_head, "head_dense", spec->width);
+    learner->head_norm = norm(m, "head_norm");
+  }
+  learner->head = spec->tied ? learner->embedding : matrix(m, "head", spec->vocabulary, spec->width, usual_spread);
+  learner->head_bias = bias(m, spec->bias_head, "head", spec->vocabulary);
+}
+
 static heed_status make_parameters(heed_learner *learner, uint64_t seed) {
   const hd_transformer_spec *spec = &learner->spec;
-  maker m = {.learner = learner, .seed = seed, .layer = -1};
+  maker count = {.learner = learner, .counts = true}, m = {.learner = learner, .seed = seed};
   HD_TRY(heed_parameters_new(learner->context, &learner->parameters));
   HD_TRY(hd_arena_allocate(&learner->arena, learner->context, "layers", spec->layers, sizeof *learner->layers, &learner->layers));
   HD_TRY(make_labels(learner));
-  learner->embedding = matrix(&m, "embedding", spec->vocabulary, spec->width, usual_spread);
-  if (spec->positions == HD_POSITIONS_LEARNED) learner->position = matrix(&m, "position", spec->context, spec->width, usual_spread);
-  if (spec->embedding_norm) learner->embedding_norm = norm(&m, "embedding_norm");
-  for (m.layer = 0; m.layer < spec->layers; m.layer++) learner->layers[m.layer] = make_layer(&m);
-  m.layer = -1;
-  if (spec->norm_place == HD_NORM_BEFORE) learner->final_norm = norm(&m, "final_norm");
-  if (spec->head_transform) {
-    learner->head_dense = matrix(&m, "head_dense", spec->width, spec->width, usual_spread);
-    learner->head_dense_bias = bias(&m, spec->bias_head, "head_dense", spec->width);
-    learner->head_norm = norm(&m, "head_norm");
-  }
-  learner->head = spec->tied ? learner->embedding : matrix(&m, "head", spec->vocabulary, spec->width, usual_spread);
-  learner->head_bias = bias(&m, spec->bias_head, "head", spec->vocabulary);
+  make_all(&count);
+  HD_TRY(hd_memory_check(learner->context, "the model with its gradients", count.numbers * 2 * (int64_t)sizeof(float)));
+  make_all(&m);
   return m.status;
 }
 
@@ -175,6 +190,7 @@ static heed_status make_tables(heed_learner *learner) {
   if (spec->positions == HD_POSITIONS_LEARNED) return HEED_OK;
   HD_REQUIRE(hd_mul(spec->context, pairs, &count), learner->context, HEED_E_OVERFLOW,
              "the tables of rotary positions do not fit in memory");
+  HD_TRY(hd_memory_check(learner->context, "rotary positions", count * 2 * (int64_t)sizeof(float)));
   HD_TRY(hd_arena_allocate(&learner->arena, learner->context, "rotary positions", pairs, sizeof *frequency, &frequency));
   HD_TRY(hd_arena_allocate(&learner->arena, learner->context, "rotary positions", count, sizeof *cosine, &cosine));
   HD_TRY(hd_arena_allocate(&learner->arena, learner->context, "rotary positions", count, sizeof *sine, &sine));
@@ -297,7 +313,9 @@ static heed_tensor *loss_of(heed_learner *learner, heed_tape *tape, heed_tensor 
 heed_tensor *heed_learner_loss(heed_learner *learner, heed_tape *tape, heed_tensor *ids, heed_tensor *targets) {
   heed_tensor *x = states(learner, tape, ids), *loss = NULL;
   asked a = {0};
-  if (!x || !hd_tape_note(tape, find_asked(learner->context, targets, &a))) return NULL;
+  if (!x) return NULL;
+  // A plan provides for all places.
+  if (!hd_tape_plans(tape) && !hd_tape_note(tape, find_asked(learner->context, targets, &a))) return NULL;
   if (a.count > 0 && 2 * a.count < a.all) loss = loss_of(learner, tape, x, &a);
   else loss = heed_tape_cross_entropy(tape, apply_head(learner, tape, x), targets, NULL);
   hd_release(learner->context, a.rows, a.all, 2 * sizeof *a.rows);

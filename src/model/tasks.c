@@ -198,11 +198,13 @@ static void make_sum(const heed_task *task, dice *d, exercise *e) {
   e->answer_length = n;
 }
 
-/* Draws until the question belongs to the side that is asked for. Questions of one digit, and of up to three letters, are too few to hold some out. */
+/* Draws until the question belongs to the side that is asked for. Questions of one digit, and of up to three letters, are too few to hold some out; where there are no others, both sides
+ * are the same. */
 static void make_exercise(const heed_task *task, dice *d, exercise *e) {
-  const bool sum = task->kind == HEED_TASK_ADDITION;
-  for (int tries = 0; tries < 10000; tries++) {
+  const bool sum = task->kind == HEED_TASK_ADDITION, all_short = sum ? task->most == 1 : task->most < TOO_SHORT;
+  for (int tries = 0; tries < 1000; tries++) {
     sum ? make_sum(task, d, e) : make_word(task, d, e);
+    if (all_short) return;
     if (e->question_length <= TOO_SHORT ? !task->held_out : is_held_out(e->question, e->question_length) == task->held_out) return;
   }
 }

@@ -116,6 +116,50 @@ heed_status heed_learner_evaluate(heed_learner *learner, heed_batch_fn source, v
   return status;
 }
 
+/* ---- memory ------------------------------------------------------------------------------------------------------------------------- */
+
+/* A batch without numbers on a tape that only plans: all operations, none of them carried out. */
+static heed_status plan_batch(heed_learner *learner, const heed_train_options *o, bool learns, int64_t *bytes) {
+  static int32_t none;
+  const heed_view view = {&none, HEED_I32, 2, {o->batch, o->length}, {0}};
+  heed_tape *tape;
+  HD_TRY(heed_tape_new(learner->context, &tape));
+  hd_tape_set_plan(tape);
+  heed_tape_set_inference(tape, !learns);
+  heed_tape_set_training(tape, learns);
+  heed_tensor *loss = heed_learner_loss(learner, tape, heed_tape_input(tape, &view), heed_tape_input(tape, &view));
+  heed_status status = learns ? heed_tape_backward(tape, loss, NULL) : heed_tape_status(tape);
+  *bytes += hd_tape_bytes(tape);
+  heed_tape_free(tape);
+  heed_parameters_forget_gradients(learner->parameters); // a plan of backward has said that there are some
+  return status;
+}
+
+/* Kernels keep tiles and packed panels aside, in each thread; that is little beside the rest. */
+static int64_t with_workspace(int64_t bytes) { return bytes + bytes / 16; }
+
+static heed_status fits(heed_learner *learner, const heed_train_options *o, int64_t *bytes) {
+  heed_context *context = learner->context;
+  char what[96];
+  *bytes = 0;
+  HD_REQUIRE(o->batch >= 1 && o->length >= 1, context, HEED_E_ARGUMENT, "training: a batch of %lld times %lld positions, allowed from 1 on",
+             (long long)o->batch, (long long)o->length);
+  HD_TRY(plan_batch(learner, o, true, bytes));
+  // The tape of training keeps its memory while another one evaluates.
+  if (o->eval_source) HD_TRY(plan_batch(learner, o, false, bytes));
+  *bytes = with_workspace(*bytes);
+  snprintf(what, sizeof what, "training on batches of %lld times %lld positions", (long long)o->batch, (long long)o->length);
+  return hd_memory_check(context, what, *bytes);
+}
+
+heed_status heed_train_fits(heed_learner *learner, const heed_train_options *given, int64_t *bytes) {
+  heed_train_options options = {.size = sizeof options};
+  if (!learner) return HEED_E_ARGUMENT;
+  HD_REQUIRE(given && bytes, learner->context, HEED_E_ARGUMENT, "heed_train_fits: null");
+  HD_TRY(hd_options_read(learner->context, "heed_train_options", given, &options, sizeof options));
+  return fits(learner, &options, bytes);
+}
+
 /* ---- the loop ----------------------------------------------------------------------------------------------------------------------- */
 
 typedef struct run {
@@ -181,16 +225,20 @@ static heed_status step(run *r, heed_train_report *report) {
   return HEED_OK;
 }
 
+static bool evaluation_is_due(const run *r) {
+  const heed_train_options *o = r->options;
+  return o->eval_source && ((o->eval_every > 0 && r->state->step % o->eval_every == 0) || r->state->step == o->steps);
+}
+
 static heed_status evaluate(run *r, heed_train_report *report) {
   const heed_train_options *o = r->options;
   heed_train_state *state = r->state;
-  bool due = o->eval_source && ((o->eval_every > 0 && state->step % o->eval_every == 0) || state->step == o->steps);
-  if (!due) return HEED_OK;
+  if (!evaluation_is_due(r)) return HEED_OK;
   report->evaluation.size = sizeof report->evaluation;
   HD_TRY(
       heed_learner_evaluate(r->learner, o->eval_source, o->eval_user, o->seed, o->eval_batches, o->batch, o->length, &report->evaluation));
   report->evaluated = true;
-  report->best = state->best_step == 0 || report->evaluation.loss < state->best_loss;
+  report->best = isfinite(report->evaluation.loss) && (state->best_step == 0 || report->evaluation.loss < state->best_loss);
   state->worse = report->best ? 0 : state->worse + 1;
   if (report->best) {
     state->best_loss = report->evaluation.loss;
@@ -199,22 +247,54 @@ static heed_status evaluate(run *r, heed_train_report *report) {
   return HEED_OK;
 }
 
-static heed_status loop(run *r) {
+/* What follows the move of the parameters. Where it is cancelled the step is done and its report is owed: the next run begins with it. */
+static heed_status conclude(run *r, heed_train_report *report, bool *go_on) {
   const heed_train_options *o = r->options;
   heed_train_state *state = r->state;
-  heed_context *context = r->learner->context;
-  while (state->step < o->steps) {
+  state->owes_report = true;
+  state->loss = report->skipped ? 0 : report->loss;
+  state->gradient_norm = report->skipped ? 0 : report->gradient_norm;
+  state->skipped = report->skipped;
+  HD_TRY(evaluate(r, report));
+  state->owes_report = false;
+  *go_on = !o->report || o->report(o->report_user, report);
+  return *go_on ? hd_progress(r->learner->context, "train", state->step, o->steps) : HEED_OK;
+}
+
+static heed_status learn(run *r, heed_train_report *report) {
+  int64_t share = r->options->accumulate ? r->options->accumulate : 1;
+  double begin = hd_now();
+  HD_TRY(step(r, report));
+  report->seconds = hd_now() - begin;
+  report->step = ++r->state->step;
+  report->tokens_per_second = (double)(r->batch.count * share) / report->seconds;
+  report->bytes = heed_tape_peak_bytes(r->tape) + heed_parameters_size(r->learner->parameters) * 4 * (int64_t)sizeof(float);
+  return HEED_OK;
+}
+
+static heed_train_report report_owed(const run *r) {
+  const heed_train_state *state = r->state;
+  return (heed_train_report){.size = sizeof(heed_train_report),
+                             .step = state->step,
+                             .steps = r->options->steps,
+                             .loss = state->skipped ? NAN : state->loss,
+                             .gradient_norm = state->skipped ? NAN : state->gradient_norm,
+                             .learning_rate = heed_schedule_rate(&r->options->schedule, HD_MAX(state->step - 1, 0)),
+                             .skipped = state->skipped};
+}
+
+static heed_status loop(run *r) {
+  const heed_train_options *o = r->options;
+  const heed_train_state *state = r->state;
+  bool go_on = true;
+  if (state->owes_report) {
+    heed_train_report report = report_owed(r);
+    HD_TRY(conclude(r, &report, &go_on));
+  }
+  while (go_on && state->step < o->steps && !(o->patience > 0 && state->worse >= o->patience)) {
     heed_train_report report = {.size = sizeof report, .steps = o->steps};
-    double begin = hd_now();
-    HD_TRY(step(r, &report));
-    report.seconds = hd_now() - begin;
-    report.step = ++state->step;
-    report.tokens_per_second = (double)(r->batch.count * (o->accumulate ? o->accumulate : 1)) / report.seconds;
-    report.bytes = heed_tape_peak_bytes(r->tape) + heed_parameters_size(r->learner->parameters) * 4 * (int64_t)sizeof(float);
-    HD_TRY(evaluate(r, &report));
-    if (o->report && !o->report(o->report_user, &report)) return HEED_OK;
-    HD_TRY(hd_progress(context, "train", state->step, o->steps));
-    if (o->patience > 0 && state->worse >= o->patience) return HEED_OK;
+    HD_TRY(learn(r, &report));
+    HD_TRY(conclude(r, &report, &go_on));
   }
   return HEED_OK;
 }
@@ -227,6 +307,8 @@ heed_status heed_train(heed_learner *learner, heed_optimiser *optimiser, const h
   HD_REQUIRE(optimiser && given && state, context, HEED_E_ARGUMENT, "heed_train: null");
   HD_TRY(hd_options_read(context, "heed_train_options", given, &options, sizeof options));
   HD_REQUIRE(options.source, context, HEED_E_ARGUMENT, "heed_train: no source of batches");
+  int64_t bytes;
+  HD_TRY(fits(learner, &options, &bytes));
   HD_TRY(batch_open(context, options.batch, options.length, &r.batch));
   heed_status status = heed_tape_new(context, &r.tape);
   if (status == HEED_OK) status = loop(&r);

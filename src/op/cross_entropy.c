@@ -38,7 +38,6 @@ static heed_status shape(heed_context *context, hd_node *node) {
              hd_tensor_shape(t, text[1]));
   HD_REQUIRE(smoothing(node) >= 0 && smoothing(node) < 1, context, HEED_E_ARGUMENT, "cross_entropy: smoothing %g, allowed [0,1)",
              smoothing(node));
-  HD_TRY(check_targets(context, node));
   node->out->ndim = 1;
   node->out->dim[0] = 1;
   node->saved_floats = 2 * hd_count(t);
@@ -73,6 +72,7 @@ static void forward_piece(const hd_row_work *w, int64_t piece, int64_t from, int
 }
 
 static heed_status forward(heed_context *context, const hd_node *node) {
+  HD_TRY(check_targets(context, node));
   double part[HD_PIECES], loss = 0;
   const int64_t n = counted(node);
   hd_row_work work = {

@@ -14,9 +14,6 @@ static heed_status shape(heed_context *context, hd_node *node) {
              heed_type_name(ids->type), heed_type_name(table->type));
   HD_REQUIRE(table->ndim == 2 && ids->ndim < HEED_MAX_DIM, context, HEED_E_SHAPE, "%s: ids %s, rows %s: allowed rank 1 to %d, [rows,width]",
              name, hd_tensor_shape(ids, text[0]), hd_tensor_shape(table, text[1]), HEED_MAX_DIM - 1);
-  for (int64_t p = 0; p < hd_count(ids); p++)
-    HD_REQUIRE(hd_index(ids)[p] >= 0 && hd_index(ids)[p] < table->dim[0], context, HEED_E_ARGUMENT,
-               "%s: id %ld at place %lld, allowed 0 to %lld", name, (long)hd_index(ids)[p], (long long)p, (long long)table->dim[0] - 1);
   hd_shape_like(node, ids);
   node->out->dim[node->out->ndim++] = table->dim[1];
   return HEED_OK;
@@ -27,7 +24,17 @@ static void take(const hd_elements *e, int64_t first, int64_t rows) {
   for (int64_t p = first; p < first + rows; p++) memcpy(e->out + p * e->width, e->a + ids[p] * e->width, (size_t)e->width * sizeof *e->out);
 }
 
+static heed_status check_ids(heed_context *context, const hd_node *node) {
+  const heed_tensor *table = node->in[TABLE], *ids = node->in[IDS];
+  for (int64_t p = 0; p < hd_count(ids); p++)
+    HD_REQUIRE(hd_index(ids)[p] >= 0 && hd_index(ids)[p] < table->dim[0], context, HEED_E_ARGUMENT,
+               "%s: id %ld at place %lld, allowed 0 to %lld", node->operation->name, (long)hd_index(ids)[p], (long long)p,
+               (long long)table->dim[0] - 1);
+  return HEED_OK;
+}
+
 static heed_status forward(heed_context *context, const hd_node *node) {
+  HD_TRY(check_ids(context, node));
   hd_elements_run(context, &(hd_elements){.work = take,
                                           .rows = hd_count(node->in[IDS]),
                                           .width = hd_columns(node->out),

@@ -9,6 +9,8 @@ struct hd_pool_block {
 
 static int64_t rounded(int64_t floats) { return (floats * (int64_t)sizeof(float) + HD_ALIGN - 1) / HD_ALIGN * HD_ALIGN; }
 
+static int64_t taken(const hd_pool *pool, int64_t bytes) { return pool->plan ? HD_ALIGN : bytes + HD_ALIGN; }
+
 /* The smallest free block that does, if it is not more than twice as large: larger ones are kept for who needs them. */
 static struct hd_pool_block *find(hd_pool *pool, int64_t bytes) {
   struct hd_pool_block **best = NULL;
@@ -24,12 +26,13 @@ static struct hd_pool_block *find(hd_pool *pool, int64_t bytes) {
 }
 
 heed_status hd_pool_take(hd_pool *pool, const char *what, int64_t floats, float **out) {
-  HD_REQUIRE(floats >= 0 && floats < INT64_MAX / 8 - HD_ALIGN, pool->context, HEED_E_OVERFLOW, "%s: %lld numbers do not fit in memory",
-             what, (long long)floats);
+  // What is taken in all stays below INT64_MAX / 4, also where it is only planned.
+  HD_REQUIRE(floats >= 0 && floats < INT64_MAX / 64 && pool->bytes < INT64_MAX / 8, pool->context, HEED_E_OVERFLOW,
+             "%s: %lld numbers do not fit in memory", what, (long long)floats);
   int64_t bytes = HD_MAX(rounded(floats), HD_ALIGN);
   struct hd_pool_block *block = find(pool, bytes);
   if (!block) {
-    HD_TRY(hd_allocate(pool->context, what, bytes + HD_ALIGN, 1, &block));
+    HD_TRY(hd_allocate(pool->context, what, taken(pool, bytes), 1, &block));
     block->bytes = bytes;
     pool->bytes += bytes + HD_ALIGN;
   }
@@ -50,7 +53,7 @@ void hd_pool_give(hd_pool *pool, float *memory) {
 void hd_pool_free(hd_pool *pool) {
   for (struct hd_pool_block *block = pool->free, *next; block; block = next) {
     next = block->next;
-    hd_release(pool->context, block, block->bytes + HD_ALIGN, 1);
+    hd_release(pool->context, block, taken(pool, block->bytes), 1);
   }
   pool->free = NULL;
 }

@@ -73,6 +73,9 @@ bool hd_tape_note(heed_tape *tape, heed_status status) {
 
 heed_status heed_tape_status(const heed_tape *tape) { return tape ? tape->status : HEED_E_ARGUMENT; }
 int64_t heed_tape_peak_bytes(const heed_tape *tape) { return tape ? tape->pool.peak : 0; }
+int64_t hd_tape_bytes(const heed_tape *tape) { return tape->pool.bytes; }
+void hd_tape_set_plan(heed_tape *tape) { tape->pool.plan = true; }
+bool hd_tape_plans(const heed_tape *tape) { return tape->pool.plan; }
 void heed_tape_set_inference(heed_tape *tape, bool inference) {
   if (tape) tape->inference = inference;
 }
@@ -117,6 +120,7 @@ static heed_status input(heed_tape *tape, const heed_view *view, heed_tensor **o
   float *copy;
   HD_TRY(hd_pool_take(&tape->pool, "an input", hd_count(t), &copy));
   t->buffer->value = copy;
+  if (tape->pool.plan) return HEED_OK;
   const heed_view packed = heed_view_of(view->data, view->type, view->ndim, view->dim);
   if (hd_views_same(view, &packed)) {
     if (hd_count(t)) memcpy(copy, view->data, (size_t)hd_count(t) * sizeof *copy);
@@ -186,7 +190,7 @@ static heed_status carry_out(heed_tape *tape, const hd_operation *operation, int
   HD_TRY(hd_grow(tape->context, "a tape", &tape->nodes, &tape->room, tape->count + 1, sizeof *tape->nodes));
   tape->nodes[tape->count++] = node;
   if (node->recorded && node->saved_floats) HD_TRY(hd_pool_take(&tape->pool, operation->name, node->saved_floats, &node->saved));
-  return operation->forward(tape->context, node);
+  return tape->pool.plan ? HEED_OK : operation->forward(tape->context, node);
 }
 
 static heed_status check_inputs(heed_tape *tape, const hd_operation *operation, int inputs, heed_tensor *const *in, int optional) {
@@ -240,7 +244,10 @@ static heed_status differentiate(heed_tape *tape, hd_node *node) {
     hd_buffer *b = node->in[i] ? node->in[i]->buffer : NULL;
     if (b && b->wants && !b->gradient) HD_TRY(hd_pool_take(&tape->pool, "a gradient", b->count, &b->gradient));
   }
-  return node->operation->backward(tape->context, node);
+  if (!tape->pool.plan) return node->operation->backward(tape->context, node);
+  bool ignored;
+  for (int i = 0; i < node->inputs; i++) hd_gradient(node, i, &ignored);
+  return HEED_OK;
 }
 
 static heed_status backward(heed_tape *tape, heed_tensor *from, const heed_view *upstream) {
@@ -263,7 +270,7 @@ static heed_status backward(heed_tape *tape, heed_tensor *from, const heed_view 
                hd_tensor_shape(from, shape[1]));
     for (int64_t i = 0; i < hd_count(from); i++) to[i] = (add ? to[i] : 0) + *(const float *)hd_view_at(upstream, i);
   } else {
-    to[0] = (add ? to[0] : 0) + 1;
+    if (!tape->pool.plan) to[0] = (add ? to[0] : 0) + 1;
   }
   from->buffer->begun = from->buffer->kept = tape->ran_back = true;
   for (int64_t i = tape->count - 1; i >= 0; i--) {

@@ -15,6 +15,7 @@
 typedef struct hd_pool {
   heed_context *context;
   struct hd_pool_block *free;
+  bool plan;                   /* only counts: what is handed out has no room for numbers */
   int64_t bytes, in_use, peak; /* taken from the allocator; handed out now; the most that was handed out at once */
 } hd_pool;
 
@@ -106,7 +107,7 @@ void hd_sample_shape(hd_sample *sample, hd_sample_input *in, int64_t most);
 struct hd_operation {
   const char *name;
   size_t options; /* bytes of its options */
-  /* Checks inputs and options; sets out's ndim and dim (type is f32), saved_floats, shares. Nothing is computed. */
+  /* Checks shapes and options; sets out's ndim and dim (type is f32), saved_floats, shares. Nothing is computed, and no value is read: there may be none (hd_tape_set_plan). */
   heed_status (*shape)(heed_context *context, hd_node *node);
   heed_status (*forward)(heed_context *context, const hd_node *node);
   heed_status (*backward)(heed_context *context, const hd_node *node); /* NULL: there is no gradient, see why_not */
@@ -128,6 +129,12 @@ bool hd_tape_note(heed_tape *tape, heed_status status);
 /* Carries an operation out. NULL if it fails, or if an input is NULL that must not be, or if the tape has failed before: heed_tape_status tells. Inputs up to `optional` must be there. */
 heed_tensor *hd_tape_apply(heed_tape *tape, const hd_operation *operation, int inputs, heed_tensor *const *in, int optional,
                            const void *options);
+/* From now on operations are checked and recorded but not carried out, forward and backward, and no memory is taken for numbers. */
+void hd_tape_set_plan(heed_tape *tape);
+/* Whether it is so: values must not be looked at then. */
+bool hd_tape_plans(const heed_tape *tape);
+/* What the tape has taken from the allocator for numbers, or would have. */
+int64_t hd_tape_bytes(const heed_tape *tape);
 heed_context *hd_tape_context(const heed_tape *tape);
 /* The node carried out last; NULL: none yet. */
 const hd_node *hd_tape_last(const heed_tape *tape);

@@ -1,0 +1,404 @@
+#!/usr/bin/env python3
+"""cli_train.py: `heed train` from outside: runs that end, are interrupted, are killed, meet damage, bad input or a full disk, and what the other commands make of the result.
+
+Nothing that a run has saved may be lost, a resumed run must end in the bytes of the one left alone, and whatever cannot be done is one line that says why."""
+
+import csv
+import json
+import os
+import random
+import resource
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+import unittest
+
+from cli_case import BAD_FILE, Case, FAILED, HEED, INTERRUPTED, NO_MEMORY, OK, USAGE, environment, heed, read_file
+
+SMALL = "--layers 1 --heads 1 --width 32 --context 16 --batch 4 --quiet".split()
+CHECKPOINTS = "checkpoints"
+
+
+def sentences(count):
+    """A text that looks like one, the same in every run."""
+    pick = random.Random(1)
+    words = "the cat sat on a mat and its dog ran to see what there was in our garden".split()
+    return (" ".join(pick.choice(words) for _ in range(count)) + "\n").encode()
+
+
+class Training(Case):
+    def setUp(self):
+        super().setUp()
+        self.text = self.path("text.txt", sentences(1500))
+
+    def gpt(self, out, *more, kind="gpt"):
+        """Arguments of a small run into a directory of the test's folder."""
+        return ["train", kind, "--data", self.text, *SMALL, "--out", self.path(out), *more]
+
+    def train(self, out, *more, **options):
+        self.assertEqual(self.prints(*self.gpt(out, *more, **options)), "")
+        return self.path(out)
+
+    def resumes(self, out, *more):
+        """The standard error of a run that goes on and ends well."""
+        done = heed(*[a for a in self.gpt(out, *more, "--resume") if a != "--quiet"])
+        self.assertEqual((done.returncode, done.stdout), (OK, b""), done.stderr)
+        return done.stderr.decode()
+
+    def checkpoints(self, run):
+        return sorted(os.listdir(os.path.join(run, CHECKPOINTS)))
+
+    def newest(self, run):
+        return os.path.join(run, CHECKPOINTS, self.checkpoints(run)[-1])
+
+    def step(self, run):
+        return json.loads(read_file(os.path.join(self.newest(run), "state.json")))["step"]
+
+    def same_result(self, a, b):
+        """Model, tokenizer, best model and newest checkpoint are the same bytes."""
+        for name in ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "best/model.safetensors"):
+            self.assertEqual(read_file(os.path.join(a, name)), read_file(os.path.join(b, name)), name)
+        for name in ("parameters.safetensors", "moments.safetensors", "state.json"):
+            self.assertEqual(read_file(os.path.join(self.newest(a), name)), read_file(os.path.join(self.newest(b), name)), name)
+
+    def leaves_nothing_aside(self, run):
+        for folder, folders, files in os.walk(run):
+            for name in folders + files:
+                self.assertNotIn(".tmp-", name, folder)
+                self.assertNotIn(".part-", name, folder)
+
+    def begin(self, arguments, **options):
+        return subprocess.Popen([HEED, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), **options)
+
+    def wait_for_step(self, process, log, step):
+        """Until the log says that the step is done, or the process has ended."""
+        end = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < end:
+            if os.path.exists(log) and read_file(log).count(b"\n") >= step:
+                return
+            time.sleep(0.002)
+        self.assertIsNone(process.poll(), "the run has ended before it could be interrupted")
+
+
+# ---- runs that are left alone ------------------------------------------------------------------------------------------------
+
+
+class Results(Training):
+    def test_what_a_run_leaves(self):
+        run = self.train("run", "--steps", "20", "--save-every", "5")
+        self.assertEqual(sorted(os.listdir(run)), ["best", CHECKPOINTS, "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "training.txt"])
+        self.assertEqual(self.checkpoints(run), ["checkpoint-000003", "checkpoint-000004"])
+        self.leaves_nothing_aside(run)
+
+    def test_the_model_is_at_once_one_to_use(self):
+        for kind, more in {"gpt": [], "llama": ["--heads", "2", "--kv-heads", "1"]}.items():
+            run = self.train(kind, "--steps", "10", *more, kind=kind)
+            found = json.loads(self.prints("eval", run, "--json"))
+            self.assertEqual(set(found), {"model", "loss", "perplexity", "bits_per_char", "tokens"})
+            self.assertLess(found["loss"], 3.5)
+            self.assertEqual(self.prints("eval", os.path.join(run, "best"), "--data", self.text, "--context", "8", "--json").count("loss"), 1)
+            self.assertTrue(self.prints("generate", run, "-p", "the c", "-n", "5", "--quiet").strip())
+            self.assertIn("the", json.dumps(json.loads(self.prints("show", run, "the cat", "--json"))))
+            self.assertIn("model_type", self.prints("inspect", run))
+
+    def test_a_task(self):
+        run = self.path("sort")
+        self.prints("train", "task", "sort", "--letters", "3", "--symbols", "4", *"--layers 1 --heads 1 --width 32 --batch 8 --steps 20 --quiet".split(), "--out", run)
+        found = json.loads(self.prints("eval", run, "-n", "20", "--json"))
+        self.assertEqual(found["sequences"], 20)
+        self.assertTrue(0 <= found["exact_match"] <= 1)
+        self.assertEqual(len(self.prints("generate", run, "-p", "ba>", "-n", "3", "--quiet")), len("ab.\n"))
+
+    def test_logs(self):
+        log, table = self.path("run.jsonl"), self.path("run.csv")
+        self.train("run", "--steps", "12", "--eval-every", "4", "--log", log, "--csv", table)
+        lines = [json.loads(line) for line in read_file(log).splitlines()]
+        self.assertEqual([line["step"] for line in lines], list(range(1, 13)))
+        self.assertEqual([line["step"] for line in lines if "validation_loss" in line], [4, 8, 12])
+        for line in lines:
+            self.assertGreater(line["loss"], 0)
+            self.assertGreater(line["gradient_norm"], 0)
+            self.assertGreater(line["learning_rate"], 0)
+            self.assertGreater(line["bytes"], 0)
+        with open(table, newline="") as stream:
+            rows = list(csv.DictReader(stream))
+        for row, line in zip(rows, lines, strict=True):
+            self.assertEqual(int(row["step"]), line["step"])
+            self.assertEqual(float(row["loss"]), line["loss"])
+            self.assertEqual(row["validation_loss"] == "", "validation_loss" not in line)
+
+    def test_threads_do_not_matter(self):
+        self.same_result(self.train("one", "--steps", "8", "--threads", "1"), self.train("two", "--steps", "8", "--threads", "2"))
+
+
+# ---- going on ----------------------------------------------------------------------------------------------------------------
+
+
+class Resuming(Training):
+    steps = ("--steps", "60", "--save-every", "7", "--eval-every", "10", "--dropout", "0.1")
+
+    def test_a_second_run_in_one_directory(self):
+        run = self.train("run", "--steps", "5")
+        before = read_file(os.path.join(run, "model.safetensors"))
+        self.refuses(FAILED, ["run: holds a run already", "--resume"], *self.gpt("run", "--steps", "5", "--seed", "2"))
+        self.assertEqual(read_file(os.path.join(run, "model.safetensors")), before)
+        self.assertIn("goes on after step 5", self.resumes("run", "--steps", "5"))
+
+    def test_two_programs_in_one_directory(self):
+        log = self.path("log")
+        first = self.begin(self.gpt("run", "--steps", "1000000", "--save-every", "1", "--log", log))
+        self.addCleanup(first.kill)
+        self.wait_for_step(first, log, 3)
+        self.refuses(FAILED, "run: another heed is training there", *self.gpt("run", "--steps", "1000000", "--save-every", "1", "--resume"))
+        first.kill()
+        first.communicate()
+
+    def test_other_settings(self):
+        self.train("run", "--steps", "5")
+        for name, value, said in (("--lr", "0.01", "lr: 0.001 there, 0.01 asked for"), ("--width", "64", "width: 32 there, 64 asked for"),
+                                  ("--seed", "7", "seed: 0 there, 7 asked for"), ("--steps", "6", "steps: 5 there, 6 asked for"), ("--tokens", "byte", "vocabulary")):
+            self.refuses(FAILED, ["checkpoint-000005: the run was begun with another setting", said], *self.gpt("run", "--steps", "5", name, value, "--resume"))
+        self.path("text.txt", sentences(1500).replace(b"the cat", b"cat the", 1))  # as long, of the same characters
+        self.refuses(FAILED, "data-hash", *self.gpt("run", "--steps", "5", "--resume"))
+        self.path("text.txt", sentences(1500))
+        self.resumes("run", "--steps", "5")
+
+    def test_nothing_to_resume(self):
+        self.refuses(BAD_FILE, "run: there is no checkpoint to resume from", *self.gpt("run", "--resume"))
+        self.assertFalse(os.path.exists(self.path("run")))
+
+    def interrupted(self, signals, folder):
+        """Stopped by each signal in turn, resumed by the command that each run prints."""
+        log = self.path(f"{folder}.log")
+        arguments = [a for a in self.gpt(folder, *self.steps, "--log", log) if a != "--quiet"]
+        for count, number in enumerate(signals):
+            process = self.begin(arguments)
+            self.addCleanup(process.kill)
+            self.wait_for_step(process, log, 12 * (count + 1))
+            process.send_signal(number)
+            out, error = process.communicate(timeout=60)
+            self.assertEqual((process.returncode, out), (INTERRUPTED, b""), error)
+            last = error.decode().splitlines()[-1]
+            self.assertRegex(last, r"\Aheed: stopped after step \d+, nothing is lost; to go on: heed train gpt .* --resume\Z")
+            self.assertEqual(int(last.split()[4].rstrip(",")), self.step(self.path(folder)))
+            arguments = shlex.split(last.split("to go on: heed ")[1])
+            self.leaves_nothing_aside(self.path(folder))
+        done = heed(*arguments)
+        self.assertEqual(done.returncode, OK, done.stderr)
+        self.assertEqual([json.loads(line)["step"] for line in read_file(log).splitlines()], list(range(1, 61)))
+        return self.path(folder)
+
+    def test_signals(self):
+        whole = self.train("whole", *self.steps)
+        self.same_result(self.interrupted([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], "stopped run"), whole)
+
+    def test_nohup(self):
+        log = self.path("log")
+        process = self.begin(self.gpt("run", "--steps", "1000000", "--log", log), preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        self.addCleanup(process.kill)
+        self.wait_for_step(process, log, 3)
+        process.send_signal(signal.SIGHUP)
+        self.wait_for_step(process, log, read_file(log).count(b"\n") + 20)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, INTERRUPTED)
+
+    def test_kills(self):
+        whole = self.train("whole", *self.steps, "--log", self.path("whole.log"), "--csv", self.path("whole.csv"))
+        log = self.path("log")
+        logs = ("--log", log, "--csv", self.path("csv"))
+        resume = []
+        for step in (9, 23, 52):
+            process = self.begin(self.gpt("killed", *self.steps, *logs, *resume))
+            self.addCleanup(process.kill)
+            self.wait_for_step(process, log, step)
+            process.kill()
+            process.communicate()
+            resume = ["--resume"]
+        self.resumes("killed", *self.steps, *logs)
+        self.same_result(self.path("killed"), whole)
+        self.leaves_nothing_aside(self.path("killed"))
+        for name in ("log", "csv"):  # each step once, with the same numbers; the speed differs
+            speed = ("tokens_per_second", 4)
+            a, b = (read_file(self.path(f)).decode().splitlines() for f in (name, "whole." + name))
+            self.assertEqual(len(a), len(b))
+            for x, y in zip(a, b):
+                x, y = (json.loads(x), json.loads(y)) if name == "log" else (x.split(","), y.split(","))
+                x[speed[name == "csv"]] = y[speed[name == "csv"]] = 0
+                self.assertEqual(x, y)
+
+    def test_a_kill_between_checkpoint_and_model(self):
+        run = self.train("run", "--steps", "20")
+        model = read_file(os.path.join(run, "model.safetensors"))
+        os.remove(os.path.join(run, "model.safetensors"))
+        self.resumes("run", "--steps", "20")
+        self.assertEqual(read_file(os.path.join(run, "model.safetensors")), model)
+
+    def test_patience_stays_patient(self):
+        settings = ("--steps", "200", "--eval-every", "2", "--lr", "1", "--clip", "0", "--patience", "2", "--warmup", "0")
+        run = self.train("run", *settings)
+        step = self.step(run)
+        self.assertLess(step, 200)
+        self.resumes("run", *settings)
+        self.assertEqual(self.step(run), step)
+
+
+# ---- damage ------------------------------------------------------------------------------------------------------------------
+
+
+class Damage(Training):
+    steps = ("--steps", "20", "--save-every", "5")
+
+    def damage(self, path):
+        data = bytearray(read_file(path))
+        data[len(data) // 2] ^= 1
+        with open(path, "wb") as stream:
+            stream.write(data)
+
+    def test_the_newest_is_passed_over(self):
+        run = self.train("run", *self.steps)
+        before = read_file(os.path.join(run, "model.safetensors"))
+        self.damage(os.path.join(self.newest(run), "moments.safetensors"))
+        said = self.resumes("run", *self.steps)
+        self.assertRegex(said, r"passed over: .*checkpoint-000004/moments.safetensors: ")
+        self.assertIn("goes on after step 15", said)
+        self.assertEqual(read_file(os.path.join(run, "model.safetensors")), before)
+
+    def test_quiet_is_no_reason_to_say_nothing(self):
+        run = self.train("run", *self.steps)
+        self.damage(os.path.join(self.newest(run), "state.json"))
+        done = heed(*self.gpt("run", *self.steps, "--resume"))
+        self.assertEqual(done.returncode, OK)
+        self.assertRegex(done.stderr.decode(), r"\Aheed: passed over: .*/state.json: .*\n\Z")
+
+    def test_all_are_damaged(self):
+        run = self.train("run", *self.steps)
+        for name in self.checkpoints(run):
+            self.damage(os.path.join(run, CHECKPOINTS, name, "parameters.safetensors"))
+        self.refuses(BAD_FILE, ["none of its 2 checkpoints can be used", "checkpoint-000003/", "checkpoint-000004/"], *self.gpt("run", *self.steps, "--resume"))
+        self.refuses(FAILED, "holds a run already", *self.gpt("run", *self.steps))
+        self.assertEqual(self.checkpoints(run), ["checkpoint-000003", "checkpoint-000004"])
+
+    def test_half_a_line_in_a_log(self):
+        log = self.path("log")
+        run = self.train("run", *self.steps, "--log", log)
+        shutil.rmtree(self.newest(run))
+        with open(log, "a") as stream:
+            stream.write('{"step":21,"lo')
+        self.resumes("run", *self.steps, "--log", log)
+        self.assertEqual([json.loads(line)["step"] for line in read_file(log).splitlines()], list(range(1, 21)))
+
+
+# ---- bad input ---------------------------------------------------------------------------------------------------------------
+
+
+class BadInput(Training):
+    def refused(self, code, fragments, *more, kind="gpt"):
+        self.refuses(code, fragments, *self.gpt("run", *more, kind=kind))
+        self.assertFalse(os.path.exists(self.path("run")), more)
+
+    def test_texts(self):
+        self.refused(BAD_FILE, "empty.txt: the file is empty", "--data", self.path("empty.txt", b""))
+        self.refused(BAD_FILE, ["short.txt: too short for the context", "got 30 tokens", "more than 170"], "--data", self.path("short.txt", b"abc" * 10))
+        self.refused(BAD_FILE, ["none.txt", "No such file"], "--data", self.path("none.txt"))
+        self.refused(BAD_FILE, "Is a directory", "--data", self.folder)
+        latin = self.path("latin.txt", "déjà vu ".encode("latin-1") * 500)
+        self.refused(BAD_FILE, ["latin.txt", "not UTF-8 (byte 1 ", "0xE9"], "--data", latin)
+        self.train("run", "--steps", "2", "--data", latin, "--tokens", "byte")
+
+    def test_no_text(self):
+        self.refuses(USAGE, "--data: ", "train", "gpt", "--out", self.path("run"))
+        self.refuses(USAGE, "--out", "train", "gpt", "--data", self.text)
+
+    def test_tokens(self):
+        for value in ("bpe:x", "bpe:10", "bpe:"):
+            self.refused(USAGE, ["--tokens: bpe:N", value], "--tokens", value)
+        self.refused(BAD_FILE, "none.json", "--tokens", self.path("none.json"))
+
+    def test_numbers(self):
+        for name in ("--lr", "--min-lr", "--decay", "--clip", "--dropout", "--beta1", "--beta2"):
+            for value in ("nan", "-1", "inf", "x"):
+                self.refused(USAGE, [f"{name}: ", value], name, value)
+        for name in ("--layers", "--heads", "--width", "--context", "--batch", "--steps", "--accumulate", "--save-every", "--eval-every"):
+            for value in ("0", "-3", "1.5", "99999999999999999999"):
+                self.refused(USAGE, [f"{name}: ", value], name, value)
+
+    def test_heads(self):
+        self.refused(USAGE, ["--heads: must divide --width", "3", "32"], "--heads", "3")
+        self.refused(USAGE, ["--kv-heads: must divide --heads", "3", "2"], "--heads", "2", "--kv-heads", "3")
+        self.refused(USAGE, "rotary positions need an even width", "--heads", "32", kind="llama")
+
+    def test_too_large_for_memory(self):
+        self.refused(NO_MEMORY, ["training on batches of 1000000 times 64 positions takes", "GB of memory", "are available"], "--context", "64", "--width", "512", "--layers", "8", "--batch", "1000000")
+        self.refused(NO_MEMORY, ["the model with its gradients takes", "GB"], "--width", "131072", "--layers", "500")
+        # a limit of the process counts as well as the machine's
+        limited = lambda: resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+        done = subprocess.run([HEED, *self.gpt("run", "--width", "256", "--context", "64", "--batch", "4000")], capture_output=True, preexec_fn=limited, env=environment(), timeout=60)
+        self.assertEqual(done.returncode, NO_MEMORY, done.stderr)
+        self.assertRegex(done.stderr.decode(), r"\Aheed: training on batches of 4000 times 64 positions takes \d+\.\d GB of memory, [123]\.\d GB are available\n\Z")
+
+    def test_a_number_that_is_none_stops_the_run(self):
+        settings = ("--steps", "200", "--save-every", "1", "--lr", "1000", "--clip", "0", "--warmup", "0", "--schedule", "constant")
+        done = heed(*self.gpt("run", *settings))
+        if done.returncode != OK:
+            self.assertEqual(done.returncode, FAILED)
+            self.assertRegex(done.stderr.decode(), r"\Aheed: step \d+: .* is not finite; before it the loss was .*\n\Z")
+            self.assertTrue(self.checkpoints(self.path("run")))
+
+
+# ---- outputs that cannot be written --------------------------------------------------------------------------------------------
+
+
+class Outputs(Training):
+    def test_directories(self):
+        self.refuses(FAILED, "text.txt: is not a directory", *self.gpt("text.txt"))
+        self.refuses(FAILED, ["none/run: cannot be made", "No such file"], *self.gpt("none/run"))
+        self.refuses(FAILED, "/proc/run: cannot be made", *self.gpt("run")[:-1], "/proc/run")
+        if os.geteuid() != 0:
+            os.mkdir(self.path("locked"), 0o500)
+            self.refuses(FAILED, "Permission denied", *self.gpt("locked/run"))
+
+    def test_logs(self):
+        self.refuses(FAILED, ["none/log: cannot be written", "No such file"], *self.gpt("run", "--log", self.path("none/log")))
+        self.refuses(FAILED, ["none/csv: cannot be written", "No such file"], *self.gpt("run", "--csv", self.path("none/csv")))
+        self.assertFalse(os.path.exists(self.path("run/checkpoints")))
+
+    def test_a_full_log_costs_its_lines_alone(self):
+        whole = self.train("whole", "--steps", "10")
+        error = self.refuses(FAILED, ["/dev/full: cannot be written any more", "No space left", "goes on without it"], *self.gpt("run", "--steps", "10", "--log", "/dev/full"))
+        self.assertEqual(error.count("\n"), 1)
+        self.same_result(self.path("run"), whole)
+
+    def limited(self, arguments, bytes):
+        """A run in which no file may be longer."""
+        return subprocess.run([HEED, *arguments], capture_output=True, env=environment(), timeout=60, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (bytes, bytes)))
+
+    def test_a_checkpoint_that_does_not_fit(self):
+        settings = ("--steps", "30", "--save-every", "10")
+        done = self.limited(self.gpt("run", *settings), 20000)
+        self.assertEqual(done.returncode, FAILED, done.stderr)
+        self.assertRegex(done.stderr.decode(), r"\Aheed: .*run/[^ ]*: File too large after \d+ bytes, \d+ more to write\n\Z")
+        self.leaves_nothing_aside(self.path("run"))
+
+    def test_the_old_checkpoint_stays_good(self):
+        settings = ("--steps", "30", "--save-every", "10")
+        whole = self.train("whole", *settings)
+        log = self.path("log")
+        process = self.begin(self.gpt("run", *settings, "--log", log))
+        self.addCleanup(process.kill)
+        while process.poll() is None and not os.path.exists(self.path("run/checkpoints/checkpoint-000001")):
+            time.sleep(0.001)
+        process.kill()
+        process.communicate()
+        done = self.limited(self.gpt("run", *settings, "--resume"), 20000)
+        if self.step(self.path("run")) < 30:
+            self.assertEqual(done.returncode, FAILED, done.stderr)
+        self.leaves_nothing_aside(self.path("run"))
+        self.resumes("run", *settings)
+        self.same_result(self.path("run"), whole)
+
+
+if __name__ == "__main__":
+    unittest.main()
