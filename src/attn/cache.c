@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-enum { BLOCK = 32, SLAB_BYTES = 64 << 20 };
+enum { BLOCK = 32, CODE_ZERO = 128, SLAB_BYTES = 64 << 20 };
 
 /* Lengths stay far inside 64 bits, as positions do. */
 static const int64_t FAR = (int64_t)1 << 60;
@@ -226,22 +226,21 @@ static heed_status find(const heed_cache *cache, int64_t index, sequence **out) 
 
 /* ---- appending --------------------------------------------------------------------------------------------------------------------- */
 
-/* One block as GGUF rounds it: codes are x / scale with the scale as it was before it became a half, halves away from zero. */
-static void store_block(const float *x, int n, int8_t *code, uint16_t *scale) {
+/* One block as GGUF rounds it, codes as unsigned bytes: codes are x / scale with the scale as it was before it became a half, halves away from zero. */
+static void store_block(const float *x, int n, uint8_t *code, uint16_t *scale) {
   float largest = 0;
   bool finite = true;
   for (int i = 0; i < n; i++) {
     finite &= isfinite(x[i]) != 0;
     largest = fmaxf(largest, fabsf(x[i]));
   }
-  memset(code, 0, BLOCK);
+  memset(code, CODE_ZERO, BLOCK);
   *scale = hd_f32_to_f16(largest / 127);
   if (!finite || isinf(hd_f16_to_f32(*scale))) {
     *scale = hd_f32_to_f16(NAN);
-    memset(code, 1, BLOCK);
   } else if (hd_f16_to_f32(*scale) != 0) {
     float inverse = 1 / (largest / 127);
-    for (int i = 0; i < n; i++) code[i] = (int8_t)roundf(x[i] * inverse);
+    for (int i = 0; i < n; i++) code[i] = (uint8_t)(CODE_ZERO + (int)roundf(x[i] * inverse));
   }
 }
 
@@ -256,7 +255,7 @@ static void store_row(heed_cache *cache, const hd_grid *grid, int64_t head, int6
   case HEED_CACHE_BF16: hd_from_floats(kernels, x, grid->columns, (char *)to->data, HEED_BF16, 1); break;
   case HEED_CACHE_Q8_0:
     for (int64_t i = 0; i < grid->columns; i += BLOCK)
-      store_block(x + i, (int)HD_MIN(BLOCK, grid->columns - i), (int8_t *)to->data + i, (uint16_t *)to->scale + i / BLOCK * HD_KEY_TILE);
+      store_block(x + i, (int)HD_MIN(BLOCK, grid->columns - i), (uint8_t *)to->data + i, (uint16_t *)to->scale + i / BLOCK * HD_KEY_TILE);
     break;
   }
 }

@@ -170,17 +170,18 @@ static void add_keys(const struct job *job, const struct worker *worker, const s
   }
 }
 
-/* Keys [from, to) of a unit, at most one chunk. */
-static void walk(const struct job *job, const struct worker *worker, const struct state *state, int64_t unit, int64_t from, int64_t to) {
+/* Keys [from, to) of a unit, at most one chunk of the keys up to `end`. */
+static void walk(const struct job *job, const struct worker *worker, const struct state *state, int64_t unit, int64_t from, int64_t to,
+                 int64_t end) {
   hd_decode_tile tile = {.scores = worker->scores};
   for (int64_t k0 = from, k1; k0 < to; k0 = k1) {
     k1 = HD_MIN((k0 / HD_KEY_TILE + 1) * HD_KEY_TILE, to);
     tile.keys = (int)(k1 - k0);
     tile.k = stored_rows(job->k, unit, k0, tile.keys, worker->keys);
     tile.v = stored_rows(job->v, unit, k0, tile.keys, worker->values);
-    hd_stored next = tile.k;
-    if (k1 < to) job->k->stored(job->k, unit / job->k->heads, unit % job->k->heads, k1, &next);
-    tile.next = next.data;
+    tile.next_keys = 0;
+    if (k1 < end && job->k->stored(job->k, unit / job->k->heads, unit % job->k->heads, k1, &tile.next))
+      tile.next_keys = (int)HD_MIN(HD_KEY_TILE, end - k1);
     add_keys(job, worker, state, unit, k0, &tile);
   }
 }
@@ -198,7 +199,7 @@ static void walk_chunk(const struct job *job, const struct worker *worker, const
   int64_t begin, end, from;
   unit_span(job, unit, &begin, &end);
   from = (begin / HD_KEY_CHUNK + chunk) * HD_KEY_CHUNK;
-  walk(job, worker, state, unit, HD_MAX(begin, from), HD_MIN(end, from + HD_KEY_CHUNK));
+  walk(job, worker, state, unit, HD_MAX(begin, from), HD_MIN(end, from + HD_KEY_CHUNK), end);
 }
 
 static void run_item(void *argument, int64_t i, int worker_index) {

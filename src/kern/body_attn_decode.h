@@ -6,14 +6,38 @@
 
 enum { Q8_BLOCK = 32 };
 
+INLINE float v_first(vf x) {
+  float lane[LANES];
+  v_store(lane, x);
+  return lane[0];
+}
+
 INLINE int64_t stored_size(const hd_storage type) { return type == HD_F32 ? 4 : type == HD_Q8_0 ? 1 : 2; }
+
+/* A byte u of a quantised row means the code u − 128. It is loaded as 2^15 + u, for which it only has to be put into the place of a float's bits 8 to 15; one multiply-add makes
+ * the number of it. Nothing is rounded on the way: a half has 11 bits, and what is taken off 9. */
+static const float CODE_BASE = 32768, CODE_ZERO = 32768 + 128;
+
+typedef struct {
+  vf factor, shift;
+} code_scale;
+
+INLINE code_scale scale_at(const uint16_t *halves) {
+  const vf factor = v_load_f16(halves);
+  return (code_scale){factor, v_mul(factor, v_set(-CODE_ZERO))};
+}
+INLINE code_scale scale_of(uint16_t half) {
+  const float factor = hd_f16_to_f32(half);
+  return (code_scale){v_set(factor), v_set(-CODE_ZERO * factor)};
+}
+INLINE vf scaled(vf code, code_scale scale) { return v_fma(code, scale.factor, scale.shift); }
 
 /* LANES numbers as f32; of a quantised row, its codes. */
 INLINE vf stored_load(const char *at, const hd_storage type) {
   switch (type) {
   case HD_F16: return v_load_f16((const uint16_t *)at);
   case HD_BF16: return v_load_bf16((const uint16_t *)at);
-  case HD_Q8_0: return v_load_i8((const int8_t *)at);
+  case HD_Q8_0: return v_load_codes((const uint8_t *)at);
   default: return v_load((const float *)at);
   }
 }
@@ -22,7 +46,7 @@ INLINE float stored_one(const char *at, const hd_storage type) {
   switch (type) {
   case HD_F16: return hd_f16_to_f32(*(const uint16_t *)at);
   case HD_BF16: return hd_bf16_to_f32(*(const uint16_t *)at);
-  case HD_Q8_0: return *(const int8_t *)at;
+  case HD_Q8_0: return CODE_BASE + *(const uint8_t *)at;
   default: return *(const float *)at;
   }
 }
@@ -31,112 +55,165 @@ INLINE float stored_one(const char *at, const hd_storage type) {
  * vector begins earlier. Negative where not even one fits into the row. */
 INLINE int64_t tail_from(int64_t column, int64_t columns, const hd_storage type) { return type == HD_Q8_0 ? column : columns - LANES; }
 
+/* Rows that will be needed, asked for line by line in the order of their addresses, a few lines in each step of other work, so that they are a stream to the
+ * second level's own prefetcher and do not all want a line buffer at once. */
+enum { LINE = 64 };
+typedef struct {
+  const char *at, *end; /* of the row under way */
+  int64_t skip;         /* from its end to the next row */
+  int64_t row_bytes;
+  int rows; /* left after it */
+} stream;
+
+INLINE stream stream_of(const hd_stored *stored, int keys, int64_t columns) {
+  stream a = {.at = stored->data, .row_bytes = columns * stored_size(stored->type)};
+  if (keys == 0) return (stream){0};
+  if (stored->type == HD_Q8_0)
+    a.end = (const char *)(stored->scale + (columns + Q8_BLOCK - 1) / Q8_BLOCK * HD_KEY_TILE); // codes and scales lie together
+  else if (stored->stride == a.row_bytes) a.end = a.at + keys * a.row_bytes;
+  else a.end = a.at + a.row_bytes, a.skip = stored->stride - a.row_bytes, a.rows = keys - 1;
+  return a;
+}
+
+INLINE void ask_lines(stream *a, int lines) {
+  for (; lines > 0 && a->at < a->end; lines--) {
+    __builtin_prefetch(a->at, 0, 2);
+    a->at += LINE;
+    if (a->at < a->end || a->rows == 0) continue;
+    a->at = a->end + a->skip;
+    a->end = a->at + a->row_bytes;
+    a->rows--;
+  }
+}
+
 /* ---- scores ------------------------------------------------------------------------------------------------------------------------ */
 
-/* Words of 32 bits are transposed: a word is one number, two of bf16, or four codes. (An f16 cannot be taken out of a word lane by lane, so it is widened first.) */
+/* Keys come into lanes through words of 32 bits: a word is one number, two of bf16, or four codes. (An f16 cannot be taken out of a word lane by lane, so it is widened first.) */
 INLINE int numbers_a_word(const hd_storage type) { return LANES == 1 ? 1 : type == HD_BF16 ? 2 : type == HD_Q8_0 ? 4 : 1; }
 
-INLINE vf number_of_word(vf word, const int place, const int numbers) {
-  return numbers == 2 ? v_bf16_of(word, place) : numbers == 4 ? v_i8_of(word, place) : word;
-}
-
-/* Scores of LANES neighbouring keys under way. Rows past the tile's last key repeat it. */
-typedef struct {
-  const char *key[LANES];
-  const uint16_t *scale; /* of the keys' first blocks */
-  float sum[HD_DECODE_ROWS][LANES];
-} key_group;
-
-INLINE vf group_scale(const key_group *group, int64_t column) { return v_load_f16(group->scale + column / Q8_BLOCK * HD_KEY_TILE); }
-
-/* sum[row] += for the columns of a square of words, which begin at i. */
-INLINE void add_square(key_group *group, const hd_attn_block *block, int64_t i, const int rows, const hd_storage type) {
+INLINE vf number_of_word(vf word, const int place, const hd_storage type) {
   const int numbers = numbers_a_word(type);
-  vf square[LANES], sum[HD_DECODE_ROWS], scale = v_set(1.0f);
-#pragma GCC unroll 16
-  for (int k = 0; k < LANES; k++) {
-    const char *at = group->key[k] + i * stored_size(type);
-    square[k] = numbers > 1 ? v_load((const float *)at) : stored_load(at, type);
-  }
-  v_transpose(square);
-#pragma GCC unroll 4
-  for (int r = 0; r < rows; r++) sum[r] = v_load(group->sum[r]);
-#pragma GCC unroll 16
-  for (int c = 0; c < LANES; c++)
-#pragma GCC unroll 4
-    for (int place = 0; place < numbers; place++) {
-      const int column = c * numbers + place;
-      vf x = number_of_word(square[c], place, numbers);
-      if (type == HD_Q8_0 && column % Q8_BLOCK == 0) scale = group_scale(group, i + column);
-      if (type == HD_Q8_0) x = v_mul(x, scale);
-#pragma GCC unroll 4
-      for (int r = 0; r < rows; r++) sum[r] = v_fma(x, v_set(block->q[r * block->d + i + column]), sum[r]);
-    }
-#pragma GCC unroll 4
-  for (int r = 0; r < rows; r++) v_store(group->sum[r], sum[r]);
+  return numbers == 2 ? v_bf16_of(word, place) : numbers == 4 ? v_code_of(word, place) : word;
 }
 
-/* At most LANES columns from i on, where no square of words fits. */
-static void add_few_columns(key_group *group, const hd_attn_block *block, int64_t i, hd_storage type) {
-  const int64_t end = HD_MIN(i + LANES, block->d), from = i + LANES <= end ? i : tail_from(i, block->d, type);
-  float column[LANES][LANES];
-  for (int k = 0; k < LANES && from < 0; k++)
-    for (int64_t c = i; c < end; c++) column[c - i][k] = stored_one(group->key[k] + c * stored_size(type), type);
-  if (from >= 0) {
-    vf square[LANES];
-    for (int k = 0; k < LANES; k++) square[k] = stored_load(group->key[k] + from * stored_size(type), type);
-    v_transpose(square);
-    for (int c = 0; c < LANES; c++) v_store(column[c], square[c]);
-  }
-  const int64_t begin = from < 0 ? i : from;
-  const vf scale = type == HD_Q8_0 ? group_scale(group, i) : v_set(1.0f);
-  for (int r = 0; r < block->lanes; r++) {
-    vf sum = v_load(group->sum[r]);
-    for (int64_t c = i; c < end; c++) sum = v_fma(v_mul(v_load(column[c - begin]), scale), v_set(block->q[r * block->d + c]), sum);
-    v_store(group->sum[r], sum);
-  }
-}
+/* What the keys of a tile hold at LANES neighbouring words, or columns: [LANES][64]. Keys are filled up to whole vectors by repeating the last. */
+typedef struct {
+  const hd_decode_tile *tile;
+  stream values;
+  const char *key[HD_KEY_TILE];
+  int keys; /* a multiple of LANES */
+  _Alignas(HD_ALIGN) float word[LANES][HD_KEY_TILE];
+} panel;
 
-/* scores[row][key], columns ascending. Groups of keys go through the columns side by side: the chain of one row alone would wait for its own latency. */
-INLINE void decode_scores(const hd_attn_block *block, const hd_decode_tile *tile, const int rows, const hd_storage type) {
-  enum { TOGETHER = HD_KEY_TILE / LANES < 4 ? HD_KEY_TILE / LANES : 4 };
-  key_group group[TOGETHER];
-  const int64_t unit = LANES * numbers_a_word(type), d = block->d, size = stored_size(type);
-  int first = 0;
-  for (int count; first < tile->keys; first += count * LANES) {
-    count = (int)HD_MIN(rows == 1 ? TOGETHER : rows == 2 ? HD_MIN(TOGETHER, 2) : 1, hd_ceil_div(tile->keys - first, LANES));
-    for (int g = 0; g < count; g++) {
-      int from = first + g * LANES;
-      for (int k = 0; k < LANES; k++) group[g].key[k] = (const char *)tile->k.data + HD_MIN(from + k, tile->keys - 1) * tile->k.stride;
-      group[g].scale = tile->k.scale + from;
-      memset(group[g].sum, 0, sizeof group[g].sum);
-    }
-    const char *ahead = (const char *)tile->v.data + first * tile->v.stride;
-    int64_t i = 0;
-    for (; i + unit <= d; i += unit)
+/* The words from column i on. */
+INLINE void fill_panel(panel *p, int64_t i, const hd_storage type) {
+  const int64_t at = i * stored_size(type);
 #pragma GCC unroll 1
-      for (int g = 0; g < count; g++) {
-        if (i * size % 64 == 0) // into the second-level cache: so many at once would fill the first level's line buffers
-          for (int k = 0; k < LANES; k++) __builtin_prefetch(ahead + (g * LANES + k) * tile->v.stride + i * size, 0, 2);
-        add_square(&group[g], block, i, rows, type);
-      }
-    for (; i < d; i += LANES)
-      for (int g = 0; g < count; g++) add_few_columns(&group[g], block, i, type);
-    for (int g = 0; g < count; g++)
-      for (int r = 0; r < rows; r++) v_store(tile->scores + r * HD_KEY_TILE + first + g * LANES, v_load(group[g].sum[r]));
+  for (int key = 0; key < p->keys; key += LANES) {
+    vf square[LANES];
+#pragma GCC unroll 16
+    for (int k = 0; k < LANES; k++)
+      square[k] = numbers_a_word(type) > 1 ? v_load((const float *)(p->key[key + k] + at)) : stored_load(p->key[key + k] + at, type);
+    v_transpose(square);
+#pragma GCC unroll 16
+    for (int w = 0; w < LANES; w++) v_store(p->word[w] + key, square[w]);
   }
-  for (int key = tile->keys; key < first; key++)
+}
+
+/* At most LANES columns from i on, where no more words fit, as floats. Returns how many. */
+static int fill_columns(panel *p, int64_t i, int64_t columns, hd_storage type) {
+  const int64_t end = HD_MIN(i + LANES, columns), from = i + LANES <= end ? i : tail_from(i, columns, type);
+  for (int key = 0; key < p->keys; key += LANES) {
+    if (from < 0) {
+      for (int k = key; k < key + LANES; k++)
+        for (int64_t c = i; c < end; c++) p->word[c - i][k] = stored_one(p->key[k] + c * stored_size(type), type);
+      continue;
+    }
+    vf square[LANES];
+    for (int k = 0; k < LANES; k++) square[k] = stored_load(p->key[key + k] + from * stored_size(type), type);
+    v_transpose(square);
+    const code_scale scale = type == HD_Q8_0 ? scale_at(p->tile->k.scale + i / Q8_BLOCK * HD_KEY_TILE + key) : (code_scale){0};
+    for (int64_t c = i; c < end; c++) v_store(p->word[c - i] + key, type == HD_Q8_0 ? scaled(square[c - from], scale) : square[c - from]);
+  }
+  return (int)(end - i);
+}
+
+/* scores[row][key] += for `words` words of `vectors` vectors of keys; the first word begins at column i. */
+INLINE void add_words(const hd_attn_block *block, panel *p, int64_t i, int words, int key, const int rows, const int vectors,
+                      const hd_storage type) {
+  const int numbers = numbers_a_word(type);
+  vf sum[HD_DECODE_ROWS][4];
+  float *scores = p->tile->scores + key;
+  const float *q = block->q + i;
+#pragma GCC unroll 4
+  for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++) sum[r][v] = v_load(scores + r * HD_KEY_TILE + v * LANES);
+  for (int w = 0, end; w < words; w = end) {
+    code_scale scale[4];
+    end = type == HD_Q8_0 ? HD_MIN(words, w + Q8_BLOCK / numbers) : words;
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors && type == HD_Q8_0; v++)
+      scale[v] = scale_at(p->tile->k.scale + (i + w * numbers) / Q8_BLOCK * HD_KEY_TILE + key + v * LANES);
+#pragma GCC unroll 1
+    for (; w < end; w++, q += numbers) {
+      ask_lines(&p->values, HD_MAX(vectors * LANES * (int)sizeof(float) / LINE, 1));
+#pragma GCC unroll 4
+      for (int place = 0; place < numbers; place++) {
+        vf x[4];
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++) {
+          x[v] = number_of_word(v_load(p->word[w] + key + v * LANES), place, type);
+          if (type == HD_Q8_0) x[v] = scaled(x[v], scale[v]);
+        }
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) {
+          const vf b = v_set(q[r * block->d + place]);
+#pragma GCC unroll 4
+          for (int v = 0; v < vectors; v++) sum[r][v] = v_fma(x[v], b, sum[r][v]);
+        }
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++) v_store(scores + r * HD_KEY_TILE + v * LANES, sum[r][v]);
+}
+
+INLINE void add_panel(const hd_attn_block *block, panel *p, int64_t i, int words, const int rows, const hd_storage type) {
+  enum { REGISTERS = LANES >= 16 ? 16 : 8 };
+  const int together = HD_MIN(HD_MIN(REGISTERS / (rows == 3 ? 4 : rows), 4), HD_KEY_TILE / LANES);
+  int key = 0;
+  for (; key + together * LANES <= p->keys; key += together * LANES) add_words(block, p, i, words, key, rows, together, type);
+  for (; key < p->keys; key += LANES) add_words(block, p, i, words, key, rows, 1, type);
+}
+
+/* scores[row][key], columns ascending: a panel of words of all keys at a time. */
+INLINE void decode_scores(const hd_attn_block *block, const hd_decode_tile *tile, const int rows, const hd_storage type) {
+  panel p;
+  const int64_t unit = LANES * numbers_a_word(type), d = block->d;
+  int64_t i = 0;
+  p.tile = tile;
+  p.values = stream_of(&tile->v, tile->keys, block->dv);
+  p.keys = (tile->keys + LANES - 1) / LANES * LANES;
+  for (int k = 0; k < p.keys; k++) p.key[k] = (const char *)tile->k.data + HD_MIN(k, tile->keys - 1) * tile->k.stride;
+  for (int r = 0; r < rows; r++) memset(tile->scores + r * HD_KEY_TILE, 0, (size_t)p.keys * sizeof(float));
+  for (; i + unit <= d; i += unit) {
+    fill_panel(&p, i, type);
+    add_panel(block, &p, i, LANES, rows, type);
+  }
+  for (int columns; i < d; i += columns) {
+    columns = fill_columns(&p, i, d, type);
+    add_panel(block, &p, i, columns, rows, HD_F32);
+  }
+  for (int key = tile->keys; key < p.keys; key++)
     for (int r = 0; r < rows; r++) tile->scores[r * HD_KEY_TILE + key] = -INFINITY;
 }
 
 /* ---- weights ----------------------------------------------------------------------------------------------------------------------- */
 
-/* Lane 0 of an exp2 of one number. */
-INLINE float exp2_one(float t) {
-  float lane[LANES];
-  v_store(lane, v_exp2(v_set(t)));
-  return lane[0];
-}
+INLINE float exp2_one(float t) { return v_first(v_exp2(v_set(t))); }
 
 /* The row's maximum may rise; where it does, its sum and numerators follow. */
 static void decode_rescale(hd_attn_block *block, const hd_decode_tile *tile, int r) {
@@ -173,29 +250,35 @@ INLINE void decode_weights(hd_attn_block *block, const hd_decode_tile *tile, con
 
 /* ---- values ------------------------------------------------------------------------------------------------------------------------ */
 
-/* o[row][column] += Σ_key p[row][key] v[key][column], keys ascending, for `vectors` vectors of columns. */
-INLINE void add_columns(hd_attn_block *block, const hd_decode_tile *tile, int64_t column, const int rows, const int vectors,
+/* o[row][column] += Σ_key p[row][key] v[key][column], keys ascending, for `vectors` vectors of columns; of codes, vectors that share few scales. */
+INLINE void add_columns(hd_attn_block *block, const hd_decode_tile *tile, stream *next, int64_t column, const int rows, const int vectors,
                         const hd_storage type) {
+  enum { MOST_SCALES = 4 * LANES < Q8_BLOCK ? 1 : 4 * LANES / Q8_BLOCK };
   vf sum[HD_DECODE_ROWS][4];
-  float scale[4][HD_KEY_TILE];
+  float factor[MOST_SCALES][HD_KEY_TILE], shift[MOST_SCALES][HD_KEY_TILE];
   const hd_stored *stored = &tile->v;
 #pragma GCC unroll 4
-  for (int v = 0; v < vectors; v++) {
+  for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
-    for (int r = 0; r < rows; r++) sum[r][v] = v_load(block->o + r * block->dv + column + v * LANES);
-    for (int key = 0; type == HD_Q8_0 && key < tile->keys; key += LANES)
-      v_store(scale[v] + key, v_load_f16(stored->scale + (column + v * LANES) / Q8_BLOCK * HD_KEY_TILE + key));
-  }
-  const char *value = (const char *)stored->data + column * stored_size(type),
-             *ahead = (const char *)tile->next + column * stored_size(type);
+    for (int v = 0; v < vectors; v++) sum[r][v] = v_load(block->o + r * block->dv + column + v * LANES);
+  for (int s = 0; type == HD_Q8_0 && s * Q8_BLOCK < vectors * LANES; s++)
+    for (int key = 0; key < tile->keys; key += LANES) {
+      const code_scale scale = scale_at(stored->scale + (column / Q8_BLOCK + s) * HD_KEY_TILE + key);
+      v_store(factor[s] + key, scale.factor);
+      v_store(shift[s] + key, scale.shift);
+    }
+  const char *value = (const char *)stored->data + column * stored_size(type);
+  const int bytes = vectors * LANES * (int)stored_size(type), lines = (bytes + LINE - 1) / LINE,
+            every = bytes < LINE / 2 ? LINE / bytes : 1;
 #pragma GCC unroll 1
-  for (int key = 0; key < tile->keys; key++, value += stored->stride, ahead += tile->k.stride) {
+  for (int key = 0; key < tile->keys; key++, value += stored->stride) {
     vf b[4];
+    if (key % every == 0) ask_lines(next, lines);
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; v++) {
-      if (v * LANES * stored_size(type) % 64 == 0) __builtin_prefetch(ahead + v * LANES * stored_size(type), 0, 2);
+      const int s = v * LANES / Q8_BLOCK;
       b[v] = stored_load(value + v * LANES * stored_size(type), type);
-      if (type == HD_Q8_0) b[v] = v_mul(b[v], v_set(scale[v][key]));
+      if (type == HD_Q8_0) b[v] = scaled(b[v], (code_scale){v_set(factor[s][key]), v_set(shift[s][key])});
     }
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++) {
@@ -228,7 +311,7 @@ static void add_last_values(hd_attn_block *block, const hd_decode_tile *tile, in
     vf sum = v_load(lane);
     for (int key = 0; key < tile->keys; key++) {
       vf b = stored_load((const char *)stored->data + key * stored->stride + from * stored_size(type), type);
-      if (type == HD_Q8_0) b = v_mul(b, v_set(hd_f16_to_f32(stored->scale[column / Q8_BLOCK * HD_KEY_TILE + key])));
+      if (type == HD_Q8_0) b = scaled(b, scale_of(stored->scale[column / Q8_BLOCK * HD_KEY_TILE + key]));
       sum = v_fma(b, v_set(p[key]), sum);
     }
     v_store(lane, sum);
@@ -237,11 +320,12 @@ static void add_last_values(hd_attn_block *block, const hd_decode_tile *tile, in
 }
 
 INLINE void decode_values(hd_attn_block *block, const hd_decode_tile *tile, const int rows, const hd_storage type) {
-  // As many chains as registers hold: 4 rows × 4 vectors of 32, or × 3 of 16.
-  enum { WIDE = LANES >= 16 ? 4 : 3 };
+  // As many chains as registers hold: 4 rows × 4 vectors of 32, or × 3 of 16. Where a block of codes is several vectors, as many as divide it.
+  const int WIDE = LANES >= 16 ? 4 : type == HD_Q8_0 ? 2 : 3;
+  stream next = stream_of(&tile->next, tile->next_keys, block->d);
   int64_t column = 0;
-  for (; column + WIDE * LANES <= block->dv; column += WIDE * LANES) add_columns(block, tile, column, rows, WIDE, type);
-  for (; column + LANES <= block->dv; column += LANES) add_columns(block, tile, column, rows, 1, type);
+  for (; column + WIDE * LANES <= block->dv; column += WIDE * LANES) add_columns(block, tile, &next, column, rows, WIDE, type);
+  for (; column + LANES <= block->dv; column += LANES) add_columns(block, tile, &next, column, rows, 1, type);
   if (column < block->dv) add_last_values(block, tile, column, type);
 }
 
@@ -296,18 +380,17 @@ void KERNEL(attn_decode_merge)(hd_attn_block *block) {
 
 void KERNEL(read_rows)(const hd_stored *rows, int keys, int64_t columns, float *out) {
   const hd_storage type = rows->type;
+  const bool codes = type == HD_Q8_0;
   for (int key = 0; key < keys; key++, out += columns) {
     const char *row = (const char *)rows->data + key * rows->stride;
-    float scale = 1;
-    for (int64_t i = 0; i < columns;) {
-      if (type == HD_Q8_0 && i % Q8_BLOCK == 0) scale = hd_f16_to_f32(rows->scale[i / Q8_BLOCK * HD_KEY_TILE + key]);
-      if (i + LANES <= columns) {
-        v_store(out + i, v_mul(stored_load(row + i * stored_size(type), type), v_set(scale)));
-        i += LANES;
-      } else {
-        out[i] = stored_one(row + i * stored_size(type), type) * scale;
-        i++;
-      }
+    code_scale scale = scale_of(0);
+    for (int64_t i = 0, step; i < columns; i += step) {
+      const char *at = row + i * stored_size(type);
+      step = i + LANES <= columns ? LANES : 1;
+      if (codes && i % Q8_BLOCK == 0) scale = scale_of(rows->scale[i / Q8_BLOCK * HD_KEY_TILE + key]);
+      const vf x = step == LANES ? stored_load(at, type) : v_set(stored_one(at, type)), number = codes ? scaled(x, scale) : x;
+      if (step == LANES) v_store(out + i, number);
+      else out[i] = v_first(number);
     }
   }
 }

@@ -92,8 +92,8 @@ typedef struct hd_dropout {
   bool accumulate; /* add to what out holds */
 } hd_dropout;
 
-/* Rows of at most 64 keys as they lie in memory: row i's numbers are neighbours at data + i · stride bytes, of type F32, F16, BF16 or Q8_0. A row of Q8_0 is its codes, filled up to
- * whole blocks of 32; the scale of its block b is scale[64 b + i], and a vector of halves may be read there whatever i is. */
+/* Rows of at most 64 keys as they lie in memory: row i's numbers are neighbours at data + i · stride bytes, of type F32, F16, BF16 or Q8_0. A row of Q8_0 is its codes plus 128, as
+ * bytes, filled up to whole blocks of 32; the scale of its block b is scale[64 b + i], and a vector of halves may be read there whatever i is. */
 typedef struct hd_stored {
   const void *data;
   int64_t stride;
@@ -105,8 +105,9 @@ typedef struct hd_stored {
 typedef struct hd_decode_tile {
   hd_stored k, v;
   int keys;
-  float *scores;    /* scratch [rows][64] */
-  const void *next; /* where the keys after these begin; only asked for ahead of time */
+  float *scores;  /* scratch [rows][64] */
+  hd_stored next; /* the keys after these, which are only asked for ahead of time */
+  int next_keys;
 } hd_decode_tile;
 
 /* A weight matrix in panels of 16 outputs (matrix.h). A block of a panel is, of a plain type, one input [16]; of a quantised type (quant.h), one block of the file's type:

@@ -64,9 +64,21 @@ INLINE vf v_bf16_of(vf word, const int place) {
   __m256i bits = _mm256_castps_si256(word);
   return _mm256_castsi256_ps(place ? _mm256_and_si256(bits, _mm256_set1_epi32((int)0xffff0000)) : _mm256_slli_epi32(bits, 16));
 }
-INLINE vf v_i8_of(vf word, const int place) {
-  __m256i top = _mm256_slli_epi32(_mm256_castps_si256(word), 24 - 8 * place);
-  return _mm256_cvtepi32_ps(_mm256_srai_epi32(top, 24));
+INLINE vf v_load_codes(const uint8_t *p) {
+  long long eight;
+  memcpy(&eight, p, sizeof eight);
+  const int none = (int)0x80800080;
+  const __m256i at =
+      _mm256_setr_epi32(none, none + 0x100, none + 0x200, none + 0x300, none + 0x400, none + 0x500, none + 0x600, none + 0x700);
+  return _mm256_castsi256_ps(_mm256_or_si256(_mm256_shuffle_epi8(_mm256_set1_epi64x(eight), at), _mm256_set1_epi32(0x47000000)));
+}
+INLINE vf v_code_of(vf word, const int place) {
+  const __m256i bits = _mm256_castps_si256(word), base = _mm256_set1_epi32(0x47000000);
+  if (place == 1) return _mm256_castsi256_ps(_mm256_or_si256(_mm256_and_si256(bits, _mm256_set1_epi32(0xff00)), base));
+  const int none = (int)0x80800080 | place << 8;
+  const __m256i at =
+      _mm256_setr_epi32(none, none + 0x0400, none + 0x0800, none + 0x0c00, none, none + 0x0400, none + 0x0800, none + 0x0c00);
+  return _mm256_castsi256_ps(_mm256_or_si256(_mm256_shuffle_epi8(bits, at), base));
 }
 
 typedef __m256i vi;
@@ -104,16 +116,19 @@ INLINE vf v_load_pairs(const float *p) {
 
 INLINE void v_transpose(vf r[LANES]) {
   vf t[8], u[8];
+#pragma GCC unroll 16
   for (int i = 0; i < 8; i += 2) {
     t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
     t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
   }
+#pragma GCC unroll 16
   for (int i = 0; i < 8; i += 4) {
     u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
     u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
     u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
     u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
   }
+#pragma GCC unroll 16
   for (int i = 0; i < 4; i++) {
     r[i] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
     r[i + 4] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);

@@ -83,12 +83,25 @@ INLINE __m256 half_bf16_of(__m256 word, const int place) {
   __m256i bits = _mm256_castps_si256(word);
   return _mm256_castsi256_ps(place ? _mm256_and_si256(bits, _mm256_set1_epi32((int)0xffff0000)) : _mm256_slli_epi32(bits, 16));
 }
-INLINE __m256 half_i8_of(__m256 word, const int place) {
-  __m256i top = _mm256_slli_epi32(_mm256_castps_si256(word), 24 - 8 * place);
-  return _mm256_cvtepi32_ps(_mm256_srai_epi32(top, 24));
+INLINE __m256 half_load_codes(const uint8_t *p) {
+  long long eight;
+  memcpy(&eight, p, sizeof eight);
+  const int none = (int)0x80800080;
+  const __m256i at =
+      _mm256_setr_epi32(none, none + 0x100, none + 0x200, none + 0x300, none + 0x400, none + 0x500, none + 0x600, none + 0x700);
+  return _mm256_castsi256_ps(_mm256_or_si256(_mm256_shuffle_epi8(_mm256_set1_epi64x(eight), at), _mm256_set1_epi32(0x47000000)));
+}
+INLINE __m256 half_code_of(__m256 word, const int place) {
+  const __m256i bits = _mm256_castps_si256(word), base = _mm256_set1_epi32(0x47000000);
+  if (place == 1) return _mm256_castsi256_ps(_mm256_or_si256(_mm256_and_si256(bits, _mm256_set1_epi32(0xff00)), base));
+  const int none = (int)0x80800080 | place << 8;
+  const __m256i at =
+      _mm256_setr_epi32(none, none + 0x0400, none + 0x0800, none + 0x0c00, none, none + 0x0400, none + 0x0800, none + 0x0c00);
+  return _mm256_castsi256_ps(_mm256_or_si256(_mm256_shuffle_epi8(bits, at), base));
 }
 INLINE vf v_bf16_of(vf word, const int place) { return (vf){half_bf16_of(word.lo, place), half_bf16_of(word.hi, place)}; }
-INLINE vf v_i8_of(vf word, const int place) { return (vf){half_i8_of(word.lo, place), half_i8_of(word.hi, place)}; }
+INLINE vf v_load_codes(const uint8_t *p) { return (vf){half_load_codes(p), half_load_codes(p + 8)}; }
+INLINE vf v_code_of(vf word, const int place) { return (vf){half_code_of(word.lo, place), half_code_of(word.hi, place)}; }
 
 typedef struct {
   __m256i lo, hi;

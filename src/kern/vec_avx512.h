@@ -61,9 +61,19 @@ INLINE vf v_bf16_of(vf word, const int place) {
   __m512i bits = _mm512_castps_si512(word);
   return _mm512_castsi512_ps(place ? _mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000)) : _mm512_slli_epi32(bits, 16));
 }
-INLINE vf v_i8_of(vf word, const int place) {
-  __m512i top = _mm512_slli_epi32(_mm512_castps_si512(word), 24 - 8 * place);
-  return _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 24));
+/* A byte shuffle that leaves all but byte 1 of each word as it was in the constant. */
+INLINE vf v_load_codes(const uint8_t *p) {
+  const __m512i at = _mm512_setr_epi32(0x0000, 0x0100, 0x0200, 0x0300, 0x0400, 0x0500, 0x0600, 0x0700, 0x0800, 0x0900, 0x0a00, 0x0b00,
+                                       0x0c00, 0x0d00, 0x0e00, 0x0f00);
+  const __m512i bytes = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)p));
+  return _mm512_castsi512_ps(_mm512_mask_shuffle_epi8(_mm512_set1_epi32(0x47000000), 0x2222222222222222, bytes, at));
+}
+INLINE vf v_code_of(vf word, const int place) {
+  const __m512i base = _mm512_set1_epi32(0x47000000), bits = _mm512_castps_si512(word);
+  if (place == 1)
+    return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(bits, _mm512_set1_epi32(0xff00), base, 0xea)); // bits & 0xff00 | base
+  const __m512i at = _mm512_add_epi8(_mm512_broadcast_i32x4(_mm_setr_epi32(0, 0x0400, 0x0800, 0x0c00)), _mm512_set1_epi32(place << 8));
+  return _mm512_castsi512_ps(_mm512_mask_shuffle_epi8(base, 0x2222222222222222, bits, at));
 }
 
 typedef __m512i vi;
@@ -96,10 +106,12 @@ INLINE vf v_load_pairs(const float *p) {
 
 INLINE void v_transpose(vf r[LANES]) {
   vf t[16], u[16];
+#pragma GCC unroll 16
   for (int i = 0; i < 16; i += 2) {
     t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
     t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
   }
+#pragma GCC unroll 16
   for (int i = 0; i < 16; i += 4) {
     u[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);
     u[i + 1] = _mm512_shuffle_ps(t[i], t[i + 2], 0xee);
@@ -107,6 +119,7 @@ INLINE void v_transpose(vf r[LANES]) {
     u[i + 3] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0xee);
   }
   // u[4g + c] holds column c of each 128-bit quarter for rows 4g..4g+3; what is left is a 4 × 4 transpose of quarters.
+#pragma GCC unroll 16
   for (int c = 0; c < 4; c++) {
     vf a = _mm512_shuffle_f32x4(u[c], u[4 + c], 0x44), b = _mm512_shuffle_f32x4(u[c], u[4 + c], 0xee);
     vf e = _mm512_shuffle_f32x4(u[8 + c], u[12 + c], 0x44), f = _mm512_shuffle_f32x4(u[8 + c], u[12 + c], 0xee);

@@ -62,9 +62,15 @@ INLINE vf v_bf16_of(vf word, const int place) {
   const uint32x4_t bits = vreinterpretq_u32_f32(word);
   return vreinterpretq_f32_u32(place ? vandq_u32(bits, vdupq_n_u32(0xffff0000)) : vshlq_n_u32(bits, 16));
 }
-INLINE vf v_i8_of(vf word, const int place) {
-  const int32x4_t top = vreinterpretq_s32_u32(vshlq_u32(vreinterpretq_u32_f32(word), vdupq_n_s32(24 - 8 * place)));
-  return vcvtq_f32_s32(vshrq_n_s32(top, 24));
+INLINE vf v_load_codes(const uint8_t *p) {
+  uint32_t four;
+  memcpy(&four, p, sizeof four);
+  const uint16x4_t high = vget_low_u16(vshll_n_u8(vcreate_u8(four), 8));
+  return vreinterpretq_f32_u32(vorrq_u32(vmovl_u16(high), vdupq_n_u32(0x47000000)));
+}
+INLINE vf v_code_of(vf word, const int place) {
+  const uint32x4_t byte_1 = vshlq_u32(vreinterpretq_u32_f32(word), vdupq_n_s32(8 - 8 * place));
+  return vreinterpretq_f32_u32(vorrq_u32(vandq_u32(byte_1, vdupq_n_u32(0xff00)), vdupq_n_u32(0x47000000)));
 }
 
 typedef uint32x4_t vi;

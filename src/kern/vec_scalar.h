@@ -57,16 +57,18 @@ INLINE void v_store_f16(uint16_t *p, vf x) { *p = hd_f32_to_f16(x); }
 INLINE void v_store_bf16(uint16_t *p, vf x) { *p = hd_f32_to_bf16(x); }
 INLINE vf v_load_i8(const int8_t *p) { return *p; }
 
-/* Parts of a word of 32 bits that came as a float: the bf16 in its low (0) or high (1) half, the signed byte at bits 8 · place. */
+/* Of words of 32 bits that came as floats, the bf16 in the low (0) or high (1) half. */
 INLINE vf v_bf16_of(vf word, const int place) {
   uint32_t bits;
   memcpy(&bits, &word, sizeof bits);
   return hd_bf16_to_f32((uint16_t)(bits >> 16 * place));
 }
-INLINE vf v_i8_of(vf word, const int place) {
+/* Bytes u as the floats 2^15 + u: of LANES neighbours, and of the byte at bits 8 · place of each word. */
+INLINE vf v_load_codes(const uint8_t *p) { return 32768.0f + *p; }
+INLINE vf v_code_of(vf word, const int place) {
   uint32_t bits;
   memcpy(&bits, &word, sizeof bits);
-  return (float)(int8_t)(bits >> 8 * place);
+  return 32768.0f + (uint8_t)(bits >> 8 * place);
 }
 
 /* Integers: LANES words of 32 bits. */
