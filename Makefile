@@ -54,11 +54,23 @@ $(PEERS_VENV)/installed: bench/requirements.txt
 tutorial: all
 	@tests/tutorial.py "$(CURDIR)" "$(abspath $(BUILD))" cmake --full "$(TEXT)"
 
+# What heed writes, read by Hugging Face's transformers, in a virtual environment of its own (some gigabytes).
+CHECK_VENV ?= $(BUILD)/transformers-venv
+CHECK_TEXT ?= docs/architecture.md
+
+check-transformers: all $(CHECK_VENV)/installed
+	@$(CHECK_VENV)/bin/python tools/check-transformers $(BUILD)/heed $(CHECK_TEXT)
+
+$(CHECK_VENV)/installed:
+	@python3 -m venv $(CHECK_VENV)
+	@$(CHECK_VENV)/bin/pip install --quiet $(PEERS_PIP) torch==2.15.0 transformers==5.24.0
+	@touch $@
+
 install: all
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean:
 	@rm -rf $(BUILD)
 
-.PHONY: all demo test bench bench-peers tutorial install clean
+.PHONY: all demo test bench bench-peers check-transformers tutorial install clean
 .NOTPARALLEL:

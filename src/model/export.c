@@ -124,13 +124,24 @@ static heed_status write_weights(export *e, const char *directory) {
   return status;
 }
 
-static heed_status write_config(export *e, const hd_family *family, const hd_transformer_spec *written, const char *directory) {
+static json_t *id_or_null(int32_t id) { return id >= 0 ? json_integer(id) : json_null(); }
+
+/* Without them transformers would take the ids of the family's own tokenizer for the tokens that begin and end a text. */
+static int put_ends(json_t *config, const heed_tokenizer *tokenizer) {
+  heed_tokenizer_info info = {.size = sizeof info, .bos = -1, .eos = -1};
+  if (tokenizer && heed_tokenizer_describe(tokenizer, &info) != HEED_OK) return -1;
+  return json_object_set_new(config, "bos_token_id", id_or_null(info.bos)) |
+         json_object_set_new(config, "eos_token_id", id_or_null(info.eos));
+}
+
+static heed_status write_config(export *e, const hd_family *family, const hd_transformer_spec *written, const heed_tokenizer *tokenizer,
+                                const char *directory) {
   heed_context *context = e->learner->context;
   char *path;
   HD_TRY(path_in(e, directory, "config.json", &path));
   json_t *config = hd_config_write(family, written);
-  HD_REQUIRE(config, context, HEED_E_MEMORY, "out of memory (the configuration)");
-  heed_status status = hd_json_save(context, path, config);
+  heed_status status = config && put_ends(config, tokenizer) == 0 ? hd_json_save(context, path, config)
+                                                                  : hd_fail(context, HEED_E_MEMORY, "out of memory (the configuration)");
   json_decref(config);
   return status;
 }
@@ -144,7 +155,7 @@ heed_status heed_learner_save(const heed_learner *learner, const heed_tokenizer 
   hd_arena_init(&e.arena, learner->context);
   heed_status status = list_arrays(&e, &written);
   if (status == HEED_OK) status = write_weights(&e, directory);
-  if (status == HEED_OK) status = write_config(&e, family, &written, directory);
+  if (status == HEED_OK) status = write_config(&e, family, &written, tokenizer, directory);
   if (status == HEED_OK && tokenizer) status = heed_tokenizer_save(learner->context, tokenizer, directory);
   // The files themselves are durable; their names are in the directory.
   if (status == HEED_OK && hd_machine.sync_directory(NULL, directory) != 0)
