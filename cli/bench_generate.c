@@ -68,6 +68,7 @@ static int open_run(void *pointer, bench_case *c) {
   heed_session_options options = {.size = sizeof options};
   int code;
   TRY(model_open(&v->bench.common, v->model, &r->model));
+  TRY(model_generates(&r->model));
   TRY(choose_lengths(v, r));
   const heed_model_info *info = &r->model.info;
   r->ids = make_ids(r->prompt + r->n, info->vocabulary, v->bench.common.seed);

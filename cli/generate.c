@@ -150,10 +150,7 @@ static int run(const void *pointer) {
   stream s = {.keeps = v->common.json};
   int code;
   TRY(model_open(&v->common, v->model, &m));
-  if (m.info.bidirectional)
-    TRY(error_of(EXIT_UNSUPPORTED,
-                 "%s: an encoder does not generate: it sees the whole text at once and fills in masked tokens (see `heed logits`)",
-                 m.info.name));
+  TRY(model_generates(&m));
   s.has_text = m.tokenizer != NULL;
   TRY(read_prompt(&m, v, &p));
   TRY(generate(&m, v, &p, &s));

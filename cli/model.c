@@ -21,6 +21,13 @@ void model_close(loaded *m) {
   heed_context_free(m->context);
 }
 
+int model_generates(const loaded *m) {
+  if (!m->info.bidirectional) return EXIT_OK;
+  return error_of(EXIT_UNSUPPORTED,
+                  "%s: an encoder does not generate: it sees the whole text at once and fills in masked tokens (see `heed logits`)",
+                  m->info.name);
+}
+
 int prompt_check(const loaded *m, const prompt *p) {
   if (p->count == 0 || p->no_text) return usage_error("the prompt is empty (give a text, or --ids)");
   if (p->count > m->info.context)

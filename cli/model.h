@@ -17,6 +17,9 @@ typedef struct loaded {
 int model_open(const common_values *common, const char *path, loaded *out);
 void model_close(loaded *m);
 
+/* Refuses a model that only reads. */
+int model_generates(const loaded *m);
+
 /* Refuses a prompt that is empty or has more tokens than the model's context. */
 int prompt_check(const loaded *m, const prompt *p);
 /* A prompt without tokens becomes the tokenizer's begin token, where it has one. */

@@ -339,6 +339,7 @@ class Generate(Case):
 
     def test_encoder(self):
         self.refuses(UNSUPPORTED, ["bert: an encoder does not generate", "heed logits"], "generate", BERT, "--ids", "5,17")
+        self.refuses(UNSUPPORTED, "bert: an encoder does not generate", "bench", "generate", BERT)
 
     def test_context(self):
         done = heed("generate", STORIES, "-n", "600", "--ignore-end")

@@ -86,6 +86,30 @@ static void test_files(void **state) {
   }
 }
 
+/* An encoder runs a sequence at once. */
+static void test_encoder(void **state) {
+  (void)state;
+  enum { TOKENS = 61, KINDS = 96 };
+  static float logits[2][TOKENS * KINDS];
+  int32_t some[TOKENS];
+  bool first = true;
+  for (int i = 0; i < TOKENS; i++) some[i] = ids[i] % KINDS;
+  for (heed_level level = HEED_LEVEL_COUNT - 1; level >= HEED_LEVEL_SCALAR; level--) {
+    if (!heed_level_available(level)) continue;
+    for (int threads = 1; threads <= 3; threads++) {
+      heed_context *context = context_at(level, threads);
+      heed_model *model = test_model(context, BERT);
+      heed_session *session = test_session(context, model, 7);
+      ok(context, heed_session_run(session, some, TOKENS, logits[!first], TOKENS, NULL));
+      if (!first && memcmp(logits[0], logits[1], sizeof logits[0])) fail_msg("%s, %d threads: other bits", heed_level_name(level), threads);
+      first = false;
+      heed_session_free(session);
+      heed_model_free(model);
+      heed_context_free(context);
+    }
+  }
+}
+
 /* Going back and taking another way leaves no trace. */
 static void test_truncation(void **state) {
   (void)state;
@@ -115,7 +139,7 @@ static void test_truncation(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_levels_and_threads), cmocka_unit_test(test_files),
-                                     cmocka_unit_test(test_truncation)};
+                                     cmocka_unit_test(test_encoder), cmocka_unit_test(test_truncation)};
   choose_ids();
   reference = malloc(sizeof *reference * LENGTH * VOCABULARY);
   int failures = cmocka_run_group_tests(tests, NULL, NULL);
