@@ -370,12 +370,12 @@ static int run_task(const void *v) {
 #define RUN_OPTIONS                                                                                                                        \
   OPTION("batch", 0, WHOLE, "N", batch, "sequences in a batch (default 12; tasks 64)", .low = 1, .high = 1e6),                             \
       OPTION("accumulate", 0, WHOLE, "N", accumulate, "batches whose gradients make a step (default 1)", .low = 1, .high = 1e6),           \
-      OPTION("steps", 0, WHOLE, "N", steps, "steps in all (default 2000; tasks 2400)", .low = 1, .high = 1e12),                                        \
-      OPTION("lr", 0, NUMBER, "X", rate, "learning rate at its highest (default 0.001; tasks 0.002)", .low = 0, .high = 1e3),                           \
-      OPTION("min-lr", 0, NUMBER, "X", least_rate, "where the schedule ends (default lr / 10; tasks lr / 20)", .low = 0, .high = 1e3),                    \
+      OPTION("steps", 0, WHOLE, "N", steps, "steps in all (default 2000; tasks 2400)", .low = 1, .high = 1e12),                            \
+      OPTION("lr", 0, NUMBER, "X", rate, "learning rate at its highest (default 0.001; tasks 0.002)", .low = 0, .high = 1e3),              \
+      OPTION("min-lr", 0, NUMBER, "X", least_rate, "where the schedule ends (default lr / 10; tasks lr / 20)", .low = 0, .high = 1e3),     \
       OPTION("warmup", 0, WHOLE, "N", warmup, "steps over which the rate rises (default 100)", .low = 0, .high = 1e12),                    \
       OPTION("schedule", 0, CHOICE, NULL, schedule, "how the rate falls", .choices = "cosine|inverse-sqrt|constant"),                      \
-      OPTION("decay", 0, NUMBER, "X", decay, "weight decay of matrices (default 0.1; tasks 0.01)", .low = 0, .high = 1e3),                             \
+      OPTION("decay", 0, NUMBER, "X", decay, "weight decay of matrices (default 0.1; tasks 0.01)", .low = 0, .high = 1e3),                 \
       OPTION("clip", 0, NUMBER, "X", clip, "largest norm of a gradient, 0: any (default 1)", .low = 0, .high = 1e9),                       \
       OPTION("beta1", 0, NUMBER, "X", beta1, "of AdamW (default 0.9)", .low = 0, .high = 0.999999),                                        \
       OPTION("beta2", 0, NUMBER, "X", beta2, "of AdamW (default 0.99)", .low = 0, .high = 0.999999),                                       \
