@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """heed.py: libheed in Python by ctypes, for measurements.
 
-Structs, enumerations and prototypes are read from include/heed/heed.h, so that no copy of them can fall behind it; what the reader does not understand is an
+Structs, enumerations and prototypes are read from include/heed, so that no copy of them can fall behind it; what the reader does not understand is an
 error. `heed.py --check CC` compiles the same header and compares every size and offset."""
 
 import ctypes
@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-HEADER = os.path.join(ROOT, "include", "heed", "heed.h")
+HEADERS = [os.path.join(ROOT, "include", "heed", name) for name in ("heed.h", "nn.h", "text.h", "model.h", "train.h")]
 
 PLAIN = {
     "bool": ctypes.c_bool,
@@ -31,11 +31,13 @@ PLAIN = {
 
 
 class Header:
-    """What a public header declares: structs {name: ctypes.Structure}, constants {name: number}, functions {name: (result, [argument])}."""
+    """What the public headers declare: structs {name: ctypes.Structure}, constants {name: number}, functions {name: (result, [argument])}."""
 
-    def __init__(self, path=HEADER):
-        with open(path, encoding="utf-8") as stream:
-            text = stream.read()
+    def __init__(self, paths=HEADERS):
+        text = ""
+        for path in paths:
+            with open(path, encoding="utf-8") as stream:
+                text += stream.read()
         text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.S)
         self.constants = {name: int(value) for name, value in re.findall(r"^#define (HEED_\w+) (\d+)$", text, flags=re.M)}
         self.types, self.structs, self.functions = dict(PLAIN), {}, {}
@@ -162,7 +164,7 @@ def check(compiler):
             lines.append(f'printf("{name}.{field} %zu\\n", offsetof({name}, {field}));')
             lines.append(f'printf("sizeof({name}.{field}) %zu\\n", sizeof((({name} *)0)->{field}));')
     lines += [f'printf("{name} %lld\\n", (long long){name});' for name in header.constants]
-    program = f'#include "{HEADER}"\n#include <stdio.h>\nint main(void) {{\n' + "\n".join(lines) + "\nreturn 0;\n}\n"
+    program = "".join(f'#include "{path}"\n' for path in HEADERS) + "#include <stdio.h>\nint main(void) {\n" + "\n".join(lines) + "\nreturn 0;\n}\n"
     with tempfile.TemporaryDirectory() as folder:
         source, binary = os.path.join(folder, "check.c"), os.path.join(folder, "check")
         with open(source, "w", encoding="utf-8") as stream:

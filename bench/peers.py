@@ -37,6 +37,7 @@ def arguments():
     parser.add_argument("--seconds", type=float, default=0.1, help="least time of one turn: short calls are repeated (default 0.1)")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: processor time of all threads, for a machine that others use too; only ratios then mean something")
     parser.add_argument("--quick", action="store_true", help="three rounds of single calls at an eighth of the length: whether it all works")
+    parser.add_argument("--alone", metavar="NAME", help="how much memory NAME takes at most (heed or torch; of the train cases): nothing is timed")
     parser.add_argument("--list", action="store_true", help="print the names of the cases")
     parser.add_argument("--json", metavar="FILE", help="also write everything there (- is standard output, then without the table)")
     options = parser.parse_args()
@@ -286,6 +287,119 @@ def gemm(e, rows, outputs, inputs, goal):
     return Case({"heed": ours, "torch": theirs}, flops=2 * rows * outputs * inputs, goal=goal, tolerance=5e-5)
 
 
+# ---- training ----------------------------------------------------------------------------------------------------------------
+
+
+class Learner:
+    """A GPT of ours and what teaches it; a step is loss, gradients, AdamW with the norm held to 1."""
+
+    def __init__(self, e, ids, targets, **size):
+        self.call, self.library, self.constants = e.library.call, e.library.library, e.constants
+        self.ids, self.targets = (e.library.view(t.data_ptr(), "i32", list(t.shape), list(t.stride())) for t in (ids, targets))
+        self.kept, self.torch, self.struct = (ids, targets), e.torch, e.library.struct
+        self.learner, self.tape, self.optimiser = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+        options = e.library.struct("heed_learner_options", kind=e.constants["HEED_LEARNER_GPT"], seed=e.SEED, **size)
+        self.call("heed_learner_new", options, ctypes.byref(self.learner))
+        self.parameters = self.library.heed_learner_parameters(self.learner)
+        self.call("heed_tape_new", ctypes.byref(self.tape))
+        self.call("heed_optimiser_new", self.parameters, e.library.struct("heed_optimiser_options", decay=DECAY), ctypes.byref(self.optimiser))
+
+    def values(self):
+        """{name: a tensor on the parameter's memory}"""
+        found = {}
+        for i in range(self.library.heed_parameters_count(self.parameters)):
+            tensor = self.library.heed_parameters_at(self.parameters, i)
+            view = self.library.heed_tensor_value(tensor)
+            shape = view.dim[: view.ndim]
+            memory = (ctypes.c_float * math.prod(shape)).from_address(view.data)
+            found[self.library.heed_tensor_name(tensor).decode()] = self.torch.frombuffer(memory, dtype=self.torch.float32).view(shape)
+        return found
+
+    def step(self):
+        self.library.heed_tape_reset(self.tape)
+        self.library.heed_parameters_forget_gradients(self.parameters)
+        inputs = [self.library.heed_tape_input(self.tape, ctypes.addressof(view)) for view in (self.ids, self.targets)]
+        loss = self.library.heed_learner_loss(self.learner, self.tape, *inputs)
+        self.call("heed_tape_backward", self.tape, loss, None, context=False)
+        report = self.struct("heed_optimiser_report")
+        self.call("heed_optimiser_step", self.optimiser, RATE, 1.0, report, context=False)
+        value = ctypes.c_float.from_address(self.library.heed_tensor_value(loss).data).value
+        return [self.torch.tensor([value]), self.torch.tensor([report.gradient_norm])]
+
+    def close(self):
+        self.library.heed_optimiser_free(self.optimiser)
+        self.library.heed_tape_free(self.tape)
+        self.library.heed_learner_free(self.learner)
+
+
+RATE, DECAY = 1e-4, 0.01
+
+
+def torch_gpt(torch, layers, heads, width, context, vocabulary):
+    """PyTorch's way to write the same model, its parameters in the order and under the names of ours."""
+    nn, functional = torch.nn, torch.nn.functional
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention_norm, self.qkv, self.output = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.feed_forward_norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+        def forward(self, x):
+            q, k, v = (t.view(*t.shape[:2], heads, -1).transpose(1, 2) for t in self.qkv(self.attention_norm(x)).split(width, 2))
+            x = x + self.output(functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(x.shape))
+            return x + self.down(functional.gelu(self.up(self.feed_forward_norm(x)), approximate="tanh"))
+
+    class GPT(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.position = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
+            self.layers, self.final_norm = nn.ModuleList(Block() for _ in range(layers)), nn.LayerNorm(width)
+
+        def forward(self, ids, targets):
+            x = self.embedding(ids) + self.position(torch.arange(ids.shape[1]))
+            for block in self.layers:
+                x = block(x)
+            logits = functional.linear(self.final_norm(x), self.embedding.weight)
+            return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+    return GPT()
+
+
+def train(e, batch, goal, **size):
+    """A step of a GPT from equal weights: loss and gradient norm of the first one are compared."""
+    torch, width, layers, context = e.torch, size["width"], size["layers"], size["context"]
+    ids, targets = (torch.randint(size["vocabulary"], (batch, context), dtype=torch.int32) for _ in range(2))
+
+    def ours():
+        learner = Learner(e, ids, targets, **size)
+        return learner.step, learner
+
+    def theirs():
+        learner = Learner(e, ids, targets, **size)
+        model = torch_gpt(torch, **size)
+        model.load_state_dict({name: t.clone() for name, t in learner.values().items()})
+        learner.close()
+        optimiser, long_ids, long_targets = torch.optim.AdamW(model.parameters(), RATE, weight_decay=DECAY, fused=True), ids.long(), targets.long()
+
+        def step():
+            optimiser.zero_grad(set_to_none=True)
+            loss = model(long_ids, long_targets)
+            loss.backward()
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimiser.step()
+            return [loss.detach()[None], norm[None]]
+
+        return step
+
+    if e.alone:  # their memory is compared, so only one is made
+        return Case({e.alone: ours()[0] if e.alone == "heed" else theirs()})
+    step, learner = ours()
+    matrices = sum(t.numel() for name, t in learner.values().items() if t.ndim == 2 and name != "position.weight")
+    flops = 6 * matrices * batch * context + 12 * layers * width * context * batch * context
+    return Case({"heed": step, "torch": theirs()}, flops=flops, goal=goal, tolerance=1e-4, close=learner.close)
+
+
 # ---- ONNX Runtime ------------------------------------------------------------------------------------------------------------
 
 
@@ -342,6 +456,9 @@ def cases():
     found["additive b32 n40 m40 h256"] = lambda e: additive(e, 5)
     for rows, outputs, inputs in ((512, 2304, 768), (512, 768, 3072), (1024, 1024, 1024)):
         found[f"gemm {rows}x{outputs}x{inputs}"] = lambda e, s=(rows, outputs, inputs): gemm(e, *s, None)
+    found["train nano-char-cpu"] = lambda e: train(e, 12, 1.8, layers=4, heads=4, width=128, context=64, vocabulary=65)
+    found["train 10.8 M"] = lambda e: train(e, 8, 1.15, layers=6, heads=6, width=384, context=256, vocabulary=65)
+    found["train GPT-2 124 M"] = lambda e: train(e, 4, 1.35, layers=12, heads=12, width=768, context=64, vocabulary=50257)
     for kind, name in (("float32", "f32"), ("bfloat16", "bf16")):
         found[f"decode 32/8 heads m32768 {name}"] = lambda e, kind=kind: decode(e, kind, 32768, None)
     return found
@@ -366,7 +483,7 @@ class Environment:
             onnxruntime = None
         torch.manual_seed(1)
         torch.set_num_threads(options.threads)
-        self.torch, self.onnxruntime, self.threads, self.quick = torch, onnxruntime, options.threads, options.quick
+        self.torch, self.onnxruntime, self.threads, self.quick, self.alone = torch, onnxruntime, options.threads, options.quick, options.alone
         self.library = heed.Library(options.library, options.threads, options.level)
         self.constants, self.arrays = self.library.constants, Arrays(torch, self.library)
 
@@ -451,6 +568,20 @@ def measure(e, case, options):
     return row
 
 
+def resident(which):
+    with open("/proc/self/status", encoding="utf-8") as stream:
+        return next(int(line.split()[1]) * 1024 for line in stream if line.startswith(which + ":"))
+
+
+def print_memory(e, name, make):
+    """The most memory that a few calls take, beyond what was there before. One a process, since allocators keep what they have had."""
+    before = resident("VmRSS")
+    case = make(e)
+    for _ in range(3):
+        case.contenders[e.alone]()
+    print(f"{name:32s} {e.alone:>12s} {(resident('VmHWM') - before) / 1e6:9.1f} MB", flush=True)
+
+
 def print_row(name, row):
     ours = row["contenders"]["heed"]
     share = "of_bandwidth" if row["read_gbs"] else "of_peak"
@@ -477,6 +608,9 @@ def main():
         print(" · ".join(f"{key} {value}" for key, value in report["about"].items()))
         print(f"{'case':32s} {'heed ms':>9s} {'other':>12s} {'ms':>9s}  {'ratio':>6s} {'quartiles':>11s}   of peak or bandwidth")
     for name, make in chosen.items():
+        if e.alone:
+            print_memory(e, name, make)
+            continue
         case = make(e)
         report["cases"][name] = row = measure(e, case, options)
         case.close()
