@@ -249,7 +249,9 @@ static void cut(const heed_context *context, struct work *p) {
 
 static heed_status multiply_many(heed_context *context, struct work *p) {
   p->y_in_place = p->y.type == HEED_F32 && p->y.column_stride == 1 && !p->bias_of_rows;
-  p->x_in_place = p->x.type == HEED_F32 && p->x.column_stride == 1 && p->outputs <= HD_GROUP; // to be read once only
+  // Rows that are read once only, or that lie together as close as copies would.
+  p->x_in_place = p->x.type == HEED_F32 && p->x.column_stride == 1 &&
+                  (p->outputs <= HD_GROUP || (p->inputs <= BLOCK_INPUTS && p->x.row_stride == p->inputs));
   cut(context, p);
   const int64_t workers = p->worker_count, slab = HD_GROUP * BLOCK_INPUTS, x_block = p->x_in_place ? 0 : p->piece_rows * BLOCK_STRIDE;
   const int64_t floats = slab + x_block + (p->y_in_place ? 0 : p->piece_rows * p->y_stride);

@@ -1,5 +1,5 @@
 /* layers.c: norms, multi-head attention, feed-forward and the block made of them: how operations are put together, with nothing computed here. */
-#include "../tensor/tensor.h"
+#include "../op/list.h"
 
 static const double usual_epsilon = 1e-5;
 
@@ -82,12 +82,15 @@ heed_tensor *heed_nn_attention_apply(heed_tape *tape, const heed_nn_attention *l
   return heed_tape_linear(tape, heads, layer->w_o, layer->b_o);
 }
 
+/* Without dropout there is no node between what makes x and what takes it. */
+static heed_tensor *dropped(heed_tape *tape, heed_tensor *x, double p) { return p == 0 ? x : heed_tape_dropout(tape, x, p); }
+
 /* ---- feed-forward and block ------------------------------------------------------------------------------------------------------ */
 
 heed_tensor *heed_nn_feed_forward_apply(heed_tape *tape, const heed_nn_feed_forward *layer, heed_tensor *x) {
   heed_tensor *h = heed_tape_linear(tape, x, layer->w_up, layer->b_up);
   h = layer->gated ? heed_tape_gate(tape, h, layer->activation) : heed_tape_activate(tape, h, layer->activation);
-  return heed_tape_linear(tape, heed_tape_dropout(tape, h, layer->dropout), layer->w_down, layer->b_down);
+  return heed_tape_linear(tape, dropped(tape, h, layer->dropout), layer->w_down, layer->b_down);
 }
 
 typedef heed_tensor *(*sublayer)(heed_tape *tape, const heed_nn_block *block, heed_tensor *x);
@@ -102,7 +105,7 @@ static heed_tensor *feed_forward(heed_tape *tape, const heed_nn_block *block, he
 
 static heed_tensor *with_residual(heed_tape *tape, const heed_nn_block *block, const heed_nn_norm *norm, sublayer f, heed_tensor *x) {
   heed_tensor *in = block->norm_after ? x : heed_nn_norm_apply(tape, norm, x);
-  heed_tensor *sum = heed_tape_add(tape, x, heed_tape_dropout(tape, f(tape, block, in), block->dropout));
+  heed_tensor *sum = hd_tape_add_last(tape, x, dropped(tape, f(tape, block, in), block->dropout));
   return block->norm_after ? heed_nn_norm_apply(tape, norm, sum) : sum;
 }
 

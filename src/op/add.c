@@ -1,10 +1,14 @@
 /* add.c: out = a + b, where b has a's shape or a trailing part of it and is then added to every such part of a.
  *
  *   out[r][j] = a[r][j] + b[j]      da = dout      db[j] = Σ_r dout[r][j]
- * Nothing is saved. a [...,b's shape], out as a. */
+ * Nothing is saved. a [...,b's shape], out as a. Where nobody else looks at b, out takes b's place: then dout is db already. */
 #include "elements.h"
 
 enum { A, B };
+
+typedef struct options {
+  bool b_ends; /* nobody will read b any more */
+} options;
 
 static heed_status shape(heed_context *context, hd_node *node) {
   const heed_tensor *a = node->in[A], *b = node->in[B];
@@ -14,6 +18,11 @@ static heed_status shape(heed_context *context, hd_node *node) {
   HD_REQUIRE(b->ndim <= a->ndim && !memcmp(a->dim + a->ndim - b->ndim, b->dim, (size_t)b->ndim * sizeof *b->dim), context, HEED_E_SHAPE,
              "add: a %s, b %s: allowed a's shape or its last dimensions", hd_tensor_shape(a, text[0]), hd_tensor_shape(b, text[1]));
   hd_shape_like(node, a);
+  // out gets its gradient with b's buffer, so it must be one that wants what out wants.
+  const options *o = node->options;
+  node->in_place = o->b_ends && hd_may_change(node, B) && hd_count(a) == hd_count(b) && a->buffer != b->buffer &&
+                   b->buffer->wants == node->recorded;
+  node->shares = node->in_place ? B + 1 : 0;
   return HEED_OK;
 }
 
@@ -42,7 +51,7 @@ static heed_status backward(heed_context *context, const hd_node *node) {
   bool add_up;
   float *to;
   if ((to = hd_gradient(node, A, &add_up))) hd_elements_pass(context, hd_upstream(node), count, add_up, to);
-  if (!(to = hd_gradient(node, B, &add_up))) return HEED_OK;
+  if (node->in_place || !(to = hd_gradient(node, B, &add_up))) return HEED_OK;
   if (count == part) hd_elements_pass(context, hd_upstream(node), count, add_up, to);
   else
     hd_sum_rows(
@@ -64,6 +73,7 @@ static void sample(hd_sample *s) {
 }
 
 const hd_operation hd_op_add = {.name = "add",
+                                .options = sizeof(options),
                                 .shape = shape,
                                 .forward = forward,
                                 .backward = backward,
@@ -72,5 +82,9 @@ const hd_operation hd_op_add = {.name = "add",
                                 .sample = sample};
 
 heed_tensor *heed_tape_add(heed_tape *tape, heed_tensor *a, heed_tensor *b) {
-  return hd_tape_apply(tape, &hd_op_add, 2, (heed_tensor *[]){a, b}, 2, NULL);
+  return hd_tape_apply(tape, &hd_op_add, 2, (heed_tensor *[]){a, b}, 2, &(options){0});
+}
+
+heed_tensor *hd_tape_add_last(heed_tape *tape, heed_tensor *a, heed_tensor *b) {
+  return hd_tape_apply(tape, &hd_op_add, 2, (heed_tensor *[]){a, b}, 2, &(options){.b_ends = true});
 }

@@ -3,7 +3,7 @@
  *   y[r][o] = Σ_i x[r][i] W[o][i] + b[o]
  *   dx = dy · W      dW = dyᵀ · x      db[o] = Σ_r dy[r][o]
  * Nothing is saved. x [...,inputs], W [outputs,inputs], b [outputs] or none, y [...,outputs]; all leading dimensions of x count as rows. */
-#include "list.h"
+#include "elements.h"
 
 #include "../kern/gemm.h"
 
@@ -41,7 +41,6 @@ static heed_status backward(heed_context *context, const hd_node *node) {
   const heed_tensor *x = node->in[X], *w = node->in[W];
   int64_t outputs = w->dim[0], inputs = w->dim[1], rows = hd_count(node->out) / HD_MAX(outputs, 1);
   const float *dy = hd_upstream(node);
-  static const float one = 1;
   bool add;
   float *to;
   if ((to = hd_gradient(node, X, &add)))
@@ -60,14 +59,8 @@ static heed_status backward(heed_context *context, const hd_node *node) {
                                             .b = rows_of(hd_value(x), inputs),
                                             .c = rows_of(to, inputs),
                                             .accumulate = add}));
-  if ((to = hd_gradient(node, B, &add))) // a product with a row of ones
-    HD_TRY(hd_gemm(context, &(hd_gemm_call){.rows = 1,
-                                            .outputs = outputs,
-                                            .inputs = rows,
-                                            .a = {(float *)&one, HEED_F32, 0, 0},
-                                            .b = rows_of(dy, outputs),
-                                            .c = rows_of(to, outputs),
-                                            .accumulate = add}));
+  if ((to = hd_gradient(node, B, &add)))
+    hd_sum_rows(context, &(hd_sums){.x = dy, .out = to, .outer = 1, .rows = rows, .columns = outputs, .accumulate = add});
   return HEED_OK;
 }
 

@@ -36,4 +36,7 @@
 HD_OPERATION_LIST(HD_OPERATION_DECLARE)
 #undef HD_OPERATION_DECLARE
 
+/* heed_tape_add where the caller knows that nobody will use b any more, so that the sum may take its place. */
+heed_tensor *hd_tape_add_last(heed_tape *tape, heed_tensor *a, heed_tensor *b);
+
 #endif
