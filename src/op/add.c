@@ -20,8 +20,8 @@ static heed_status shape(heed_context *context, hd_node *node) {
   hd_shape_like(node, a);
   // out gets its gradient with b's buffer, so it must be one that wants what out wants.
   const options *o = node->options;
-  node->in_place = o->b_ends && hd_may_change(node, B) && hd_count(a) == hd_count(b) && a->buffer != b->buffer &&
-                   b->buffer->wants == node->recorded;
+  node->in_place =
+      o->b_ends && hd_may_change(node, B) && hd_count(a) == hd_count(b) && a->buffer != b->buffer && b->buffer->wants == node->recorded;
   node->shares = node->in_place ? B + 1 : 0;
   return HEED_OK;
 }
