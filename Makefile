@@ -54,6 +54,10 @@ $(PEERS_VENV)/installed: bench/requirements.txt
 tutorial: all
 	@tests/tutorial.py "$(CURDIR)" "$(abspath $(BUILD))" cmake --full "$(TEXT)"
 
+# A run killed at fifty random moments.
+soak-resume: all
+	@HEED=$(abspath $(BUILD))/heed HEED_TEST_DATA=$(CURDIR)/tests/data OMP_WAIT_POLICY=passive python3 tests/soak_resume.py
+
 # What heed writes, read by Hugging Face's transformers, in a virtual environment of its own (some gigabytes).
 CHECK_VENV ?= $(BUILD)/transformers-venv
 CHECK_TEXT ?= docs/architecture.md
@@ -72,5 +76,5 @@ install: all
 clean:
 	@rm -rf $(BUILD)
 
-.PHONY: all demo test bench bench-peers check-transformers tutorial install clean
+.PHONY: all demo test bench bench-peers check-transformers soak-resume tutorial install clean
 .NOTPARALLEL:

@@ -3,6 +3,7 @@
 
 #include "../io/checkpoint.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -153,7 +154,13 @@ heed_status heed_checkpoint_load(heed_context *context, const char *directory, h
   return status;
 }
 
+/* A run that was killed during its first save has the directory and nothing in it. */
 bool heed_checkpoint_exists(const char *directory) {
   char path[4096];
-  return directory && snprintf(path, sizeof path, "%s/checkpoints", directory) < (int)sizeof path && hd_file_exists(path);
+  bool found = false;
+  DIR *stream = directory && snprintf(path, sizeof path, "%s/checkpoints", directory) < (int)sizeof path ? opendir(path) : NULL;
+  if (!stream) return false;
+  for (const struct dirent *entry; !found && (entry = readdir(stream));) found = strncmp(entry->d_name, "checkpoint-", 11) == 0;
+  closedir(stream);
+  return found;
 }
