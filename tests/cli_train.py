@@ -333,6 +333,9 @@ class BadInput(Training):
     def test_too_large_for_memory(self):
         self.refused(NO_MEMORY, ["training on batches of 1000000 times 64 positions takes", "GB of memory", "are available"], "--context", "64", "--width", "512", "--layers", "8", "--batch", "1000000")
         self.refused(NO_MEMORY, ["the model with its gradients takes", "GB"], "--width", "131072", "--layers", "500")
+
+    @unittest.skipIf(os.environ.get("HEED_SANITIZE"), "a limit on the address space leaves no room for a sanitizer's own")
+    def test_too_large_for_a_limit(self):
         # a limit of the process counts as well as the machine's
         limited = lambda: resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
         done = subprocess.run([HEED, *self.gpt("run", "--width", "256", "--context", "64", "--batch", "4000")], capture_output=True, preexec_fn=limited, env=environment(), timeout=60)

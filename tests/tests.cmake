@@ -100,7 +100,7 @@ set_tests_properties(page PROPERTIES TIMEOUT 600)
 foreach(name cli cli_attend cli_bench cli_train)
   add_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/tests/${name}.py)
   set_tests_properties(${name} PROPERTIES TIMEOUT 600 LABELS cli
-                       ENVIRONMENT "HEED=$<TARGET_FILE:heed>;HEED_TEST_DATA=${CMAKE_SOURCE_DIR}/tests/data;OMP_WAIT_POLICY=passive;PYTHONDONTWRITEBYTECODE=1")
+                       ENVIRONMENT "HEED=$<TARGET_FILE:heed>;HEED_TEST_DATA=${CMAKE_SOURCE_DIR}/tests/data;OMP_WAIT_POLICY=passive;PYTHONDONTWRITEBYTECODE=1;HEED_SANITIZE=${HEED_SANITIZE}")
 endforeach()
 
 # The tutorial: its commands and listings, with trainings cut short (in full: make tutorial).

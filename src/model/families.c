@@ -65,8 +65,8 @@ static bool says(const hd_family *family, const hd_transformer_spec *spec) {
   for (int64_t i = 0; i < family->field_count; i++) {
     const hd_field *f = &family->fields[i];
     if (!f->json || f->kind == HD_FIELD_REFUSED || f->kind == HD_FIELD_ZERO) continue;
-    int choice;
-    memcpy(&choice, (const char *)spec + f->at, sizeof choice);
+    int choice = 0;
+    if (f->kind == HD_FIELD_CHOICE) memcpy(&choice, (const char *)spec + f->at, sizeof choice);
     if (f->kind == HD_FIELD_CHOICE && !is_choice(f, choice)) return false;
     size_t bytes = f->kind == HD_FIELD_BOOL ? sizeof(bool) : f->kind == HD_FIELD_CHOICE ? sizeof(int) : 8;
     memset((char *)&other + f->at, 0, bytes);

@@ -395,8 +395,10 @@ static void held_out_is_held_out(void **state) {
     heed_task_batch(side ? &held : &task, 1, 0, ROWS, length, ids, ids + ROWS * length);
     for (int64_t r = 0; r < ROWS; r++) {
       const int32_t *q = ids + r * length;
-      int number = ((q[0] * 10 + q[1]) * 10 + q[3]) * 10 + q[4];
-      if (side && shown[number]) fail_msg("%d%d+%d%d is on both sides", q[0], q[1], q[3], q[4]);
+      int number = 0;
+      for (int i = 0; i < 5; i++)
+        if (i != 2) number = 10 * number + heed_task_alphabet(&task)[q[i]] - '0';
+      if (side && shown[number]) fail_msg("%02d+%02d is on both sides", number / 100, number % 100);
       if (!side) shown[number] = true;
       seen[side]++;
     }
