@@ -22,10 +22,12 @@ BERT = f"{DATA}/expected/families/bert"
 LAYERS = f"{DATA}/expected/layers"
 
 OK, FAILED, USAGE, BAD_FILE, UNSUPPORTED, NO_MEMORY, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
-COMMANDS = "show generate logits tokenize inspect attend train eval bench info help completion".split()
+COMMANDS = "show generate logits tokenize inspect attend train eval experiment bench info help completion".split()
 BENCHES = "attention backward decode layer gemm generate".split()
 TRAININGS = "gpt llama encoder task".split()
-COMPLETE = [c for c in COMMANDS if c not in ("bench", "train")] + [f"bench {b}" for b in BENCHES] + [f"train {t}" for t in TRAININGS]
+EXPERIMENTS = "scale permutation heads warmup".split()
+GROUPS = {"bench": BENCHES, "train": TRAININGS, "experiment": EXPERIMENTS}
+COMPLETE = [" ".join((c, w)).strip() for c in COMMANDS for w in GROUPS.get(c, [""])]
 ESCAPE = "\x1b"
 
 

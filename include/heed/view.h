@@ -1,6 +1,6 @@
-/* view.h: pictures of attention: terminal heat map, PNG, SVG, one self-contained HTML page, and the numbers as JSON and CSV.
+/* view.h: pictures of attention: terminal heat map, PNG, SVG, one self-contained HTML page, and the numbers as JSON and CSV; and charts of measurements.
  *
- * Everything is drawn from one record of what a model did. Numbers shown are the numbers recorded. Every call checks the record and its own arguments before it writes:
+ * Pictures of attention are drawn from one record of what a model did. Numbers shown are the numbers recorded. Every call checks the record and its own arguments before it writes:
  * HEED_E_ARGUMENT (null, out of range, a size not set; in pictures also a weight that is not finite), HEED_E_SHAPE (nothing to draw, or too many tokens for a PNG),
  * HEED_E_OVERFLOW; then HEED_E_MEMORY and HEED_E_WRITE (the sink failed; what it got so far is no whole file). */
 #ifndef HEED_VIEW_H
@@ -69,6 +69,47 @@ HEED_API heed_status heed_record_svg(heed_context *context, const heed_record *r
 HEED_API heed_status heed_record_csv(heed_context *context, const heed_record *record, int64_t layer, int64_t head, const heed_sink *sink);
 /* Everything captured: tokens, layers, heads, shape and the numbers. */
 HEED_API heed_status heed_record_json(heed_context *context, const heed_record *record, const heed_sink *sink);
+
+/* ---- charts -------------------------------------------------------------------------------------------------------------- */
+
+/* A line through points. Those that are not finite, or not above 0 on a logarithmic axis, are left out and break the line. */
+typedef struct heed_series {
+  heed_text name; /* in the legend */
+  int64_t count;
+  const double *x, *y; /* [count] */
+  bool expected;       /* thin and dashed: what theory says, beside what was measured */
+} heed_series;
+
+typedef struct heed_axis {
+  heed_text name;
+  int base; /* of a logarithmic axis: 2 or 10; 0: linear */
+} heed_axis;
+
+/* Series over a pair of axes; the i-th series has the i-th colour, the same in every panel. */
+typedef struct heed_panel {
+  heed_text title;
+  heed_axis x, y;
+  int64_t series_count;
+  const heed_series *series;
+} heed_panel;
+
+typedef enum heed_paper { HEED_PAPER_READER, HEED_PAPER_LIGHT, HEED_PAPER_DARK } heed_paper;
+
+/* Panels side by side. Everything is borrowed for the duration of a call. */
+typedef struct heed_chart {
+  size_t size;
+  heed_text title, caption; /* above and below; the caption is wrapped */
+  heed_text command;        /* small print of the page */
+  int64_t panel_count;      /* from 1 to 16 */
+  const heed_panel *panels;
+  heed_paper paper; /* READER: SVG and page follow what the reader prefers, a PNG is light */
+} heed_chart;
+
+/* The same chart as vectors, as pixels (two for a unit of the SVG), and as a page that also holds the numbers as tables. HEED_E_SHAPE (no panels, too many), HEED_E_ARGUMENT (null arrays, a base
+ * that is none), HEED_E_MEMORY, HEED_E_WRITE. */
+HEED_API heed_status heed_chart_svg(heed_context *context, const heed_chart *chart, const heed_sink *sink);
+HEED_API heed_status heed_chart_png(heed_context *context, const heed_chart *chart, const heed_sink *sink);
+HEED_API heed_status heed_chart_html(heed_context *context, const heed_chart *chart, const heed_sink *sink);
 
 #ifdef __cplusplus
 }

@@ -51,20 +51,27 @@ void hd_out_print(hd_out *out, const char *format, ...) {
   hd_out_bytes(out, text, HD_MIN(HD_MAX(length, 0), (int)sizeof text - 1));
 }
 
+void hd_plain_number(char *text) {
+  char *to = text;
+  bool pointed = false;
+  for (const char *at = text; *at; at++) {
+    bool own = (*at >= '0' && *at <= '9') || *at == '-' || *at == '+' || *at == 'e';
+    if (own) *to++ = *at;
+    else if (!pointed) *to++ = '.', pointed = true;
+  }
+  *to = 0;
+}
+
 void hd_out_number(hd_out *out, float value, const char *other) {
   if (!isfinite(value)) {
     hd_out_text(out, other ? other : "null");
     return;
   }
   char text[32];
-  int length = snprintf(text, sizeof text, "%.8g", (double)value);
-  if (strtof(text, NULL) != value) length = snprintf(text, sizeof text, "%.9g", (double)value);
-  // The host's locale may write another decimal point, of one byte or more.
-  for (int i = 0, written = 0; i < length; i++) {
-    bool own = (text[i] >= '0' && text[i] <= '9') || text[i] == '-' || text[i] == '+' || text[i] == 'e';
-    if (own) hd_out_bytes(out, &text[i], 1);
-    else if (!written++) hd_out_bytes(out, ".", 1);
-  }
+  snprintf(text, sizeof text, "%.8g", (double)value);
+  if (strtof(text, NULL) != value) snprintf(text, sizeof text, "%.9g", (double)value);
+  hd_plain_number(text);
+  hd_out_text(out, text);
 }
 
 void hd_out_json_string(hd_out *out, heed_text text) {
@@ -92,3 +99,18 @@ void hd_out_escaped(hd_out *out, const char *text, int bytes) {
     default: hd_out_bytes(out, &text[i], 1);
     }
 }
+
+void hd_out_coordinate(hd_out *out, double value) {
+  int64_t hundredths = (int64_t)(value * 100 + (value < 0 ? -0.5 : 0.5));
+  if (hundredths % 100 == 0) hd_out_print(out, "%lld", (long long)(hundredths / 100));
+  else
+    hd_out_print(out, "%s%lld.%02lld", hundredths < 0 ? "-" : "", (long long)llabs(hundredths / 100), (long long)llabs(hundredths % 100));
+}
+
+void hd_out_attribute(hd_out *out, const char *name, double value) {
+  hd_out_print(out, " %s=\"", name);
+  hd_out_coordinate(out, value);
+  hd_out_text(out, "\"");
+}
+
+void hd_out_color(hd_out *out, hd_rgb c) { hd_out_print(out, "#%02x%02x%02x", c.r, c.g, c.b); }

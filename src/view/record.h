@@ -83,6 +83,12 @@ void hd_out_number(hd_out *out, float value, const char *other);
 void hd_out_json_string(hd_out *out, heed_text text);
 /* Text with &, <, > and quotes escaped for XML and HTML. */
 void hd_out_escaped(hd_out *out, const char *text, int bytes);
+/* A number of a picture: two decimals at most and a point whatever the locale; the same as an attribute, name="12.5"; and #rrggbb. */
+void hd_out_coordinate(hd_out *out, double value);
+void hd_out_attribute(hd_out *out, const char *name, double value);
+void hd_out_color(hd_out *out, hd_rgb c);
+/* What printf made of a number, with a point for what the host's locale puts there, of one byte or more. */
+void hd_plain_number(char *text);
 /* Flushes; HEED_E_WRITE if the sink failed. */
 heed_status hd_out_end(hd_out *out);
 

@@ -25,23 +25,6 @@ typedef struct plate {
   double left, top, width, height;
 } plate;
 
-/* A coordinate, with two decimals at most and a point whatever the locale. */
-static void put_number(plate *p, double value) {
-  int64_t hundredths = (int64_t)(value * 100 + (value < 0 ? -0.5 : 0.5));
-  if (hundredths % 100 == 0) hd_out_print(&p->out, "%lld", (long long)(hundredths / 100));
-  else
-    hd_out_print(&p->out, "%s%lld.%02lld", hundredths < 0 ? "-" : "", (long long)llabs(hundredths / 100),
-                 (long long)llabs(hundredths % 100));
-}
-
-static void put_attribute(plate *p, const char *name, double value) {
-  hd_out_print(&p->out, " %s=\"", name);
-  put_number(p, value);
-  hd_out_text(&p->out, "\"");
-}
-
-static void put_color(plate *p, hd_rgb c) { hd_out_print(&p->out, "#%02x%02x%02x", c.r, c.g, c.b); }
-
 static void put_label_text(plate *p, const hd_label *label, int columns) {
   char buffer[HD_LABEL_BYTES];
   hd_label cut = hd_label_cut(label, columns, buffer);
@@ -50,8 +33,8 @@ static void put_label_text(plate *p, const hd_label *label, int columns) {
 
 static void put_words(plate *p, double x, double y, const char *attributes, const char *words) {
   hd_out_text(&p->out, "<text");
-  put_attribute(p, "x", x);
-  put_attribute(p, "y", y);
+  hd_out_attribute(&p->out, "x", x);
+  hd_out_attribute(&p->out, "y", y);
   hd_out_print(&p->out, "%s>", attributes);
   hd_out_escaped(&p->out, words, (int)strlen(words));
   hd_out_text(&p->out, "</text>\n");
@@ -77,7 +60,7 @@ static void put_level(plate *p, int level) {
       while (j + 1 < live.end && hd_level(row[j + 1]) == level) j++;
       if (!open) {
         hd_out_text(&p->out, "<path fill=\"");
-        put_color(p, p->map[level]);
+        hd_out_color(&p->out, p->map[level]);
         hd_out_text(&p->out, "\" d=\"");
         open = true;
       }
@@ -108,11 +91,11 @@ static void put_cells(plate *p) {
     for (int64_t j = live.begin; j < live.end; j++) used[hd_level(row[j])] = true;
   }
   hd_out_text(&p->out, "<g shape-rendering=\"crispEdges\" transform=\"translate(");
-  put_number(p, p->left);
+  hd_out_coordinate(&p->out, p->left);
   hd_out_text(&p->out, " ");
-  put_number(p, p->top);
+  hd_out_coordinate(&p->out, p->top);
   hd_out_text(&p->out, ") scale(");
-  put_number(p, p->cell);
+  hd_out_coordinate(&p->out, p->cell);
   hd_out_text(&p->out, ")\">\n");
   for (int level = 0; level < HD_LEVELS; level++)
     if (used[level]) put_level(p, level);
@@ -128,8 +111,8 @@ static void put_labels(plate *p) {
   hd_out_text(&p->out, "<g text-anchor=\"end\">\n");
   for (int64_t i = 0; i < p->record->queries; i += step) {
     hd_out_text(&p->out, "<text");
-    put_attribute(p, "x", p->left - AIR);
-    put_attribute(p, "y", p->top + ((double)i + 0.5) * p->cell + 0.35 * p->font);
+    hd_out_attribute(&p->out, "x", p->left - AIR);
+    hd_out_attribute(&p->out, "y", p->top + ((double)i + 0.5) * p->cell + 0.35 * p->font);
     hd_out_text(&p->out, ">");
     put_label_text(p, &p->queries[i], MAX_LABEL);
     hd_out_text(&p->out, "</text>\n");
@@ -137,9 +120,9 @@ static void put_labels(plate *p) {
   hd_out_text(&p->out, "</g>\n");
   for (int64_t j = 0; j < p->record->keys; j += step) {
     hd_out_text(&p->out, "<text transform=\"translate(");
-    put_number(p, p->left + ((double)j + 0.5) * p->cell + 0.35 * p->font);
+    hd_out_coordinate(&p->out, p->left + ((double)j + 0.5) * p->cell + 0.35 * p->font);
     hd_out_text(&p->out, " ");
-    put_number(p, p->top - AIR);
+    hd_out_coordinate(&p->out, p->top - AIR);
     hd_out_text(&p->out, ") rotate(-90)\">");
     put_label_text(p, &p->keys[j], MAX_LABEL);
     hd_out_text(&p->out, "</text>\n");
@@ -155,14 +138,14 @@ static void put_scale_bar(plate *p, double y) {
   hd_out_text(&p->out, "<linearGradient id=\"scale\">");
   for (int s = 0; s <= STOPS; s++) {
     hd_out_print(&p->out, "<stop offset=\"%d%%\" stop-color=\"", 100 * s / STOPS);
-    put_color(p, p->map[(HD_LEVELS - 1) * (100 * s / STOPS) / 100]);
+    hd_out_color(&p->out, p->map[(HD_LEVELS - 1) * (100 * s / STOPS) / 100]);
     hd_out_text(&p->out, "\"/>");
   }
   hd_out_text(&p->out, "</linearGradient>\n<rect fill=\"url(#scale)\" stroke=\"#9a9a9a\"");
-  put_attribute(p, "x", p->left);
-  put_attribute(p, "y", y);
-  put_attribute(p, "width", BAR_UNITS);
-  put_attribute(p, "height", BAR_HEIGHT);
+  hd_out_attribute(&p->out, "x", p->left);
+  hd_out_attribute(&p->out, "y", y);
+  hd_out_attribute(&p->out, "width", BAR_UNITS);
+  hd_out_attribute(&p->out, "height", BAR_HEIGHT);
   hd_out_text(&p->out, "/>\n");
   for (int t = 0; t < HD_COUNT(ticks); t++)
     put_words(p, p->left + BAR_UNITS * (double)hd_level(ticks[t].weight) / (HD_LEVELS - 1), y + BAR_HEIGHT + FONT,
@@ -172,8 +155,8 @@ static void put_scale_bar(plate *p, double y) {
 static void put_caption(plate *p, double y) {
   char name[HD_HEAD_NAME];
   hd_out_text(&p->out, "<text");
-  put_attribute(p, "x", MARGIN);
-  put_attribute(p, "y", y);
+  hd_out_attribute(&p->out, "x", MARGIN);
+  hd_out_attribute(&p->out, "y", y);
   hd_out_print(&p->out, " font-size=\"%d\">", FONT);
   hd_out_escaped(&p->out, p->model.text, p->model.bytes);
   hd_out_print(&p->out, "%s%s</text>\n", p->model.bytes ? " · " : "", hd_head_name(p->record, p->layer, p->head, name));
@@ -201,14 +184,14 @@ static void plan(plate *p) {
 static void write_picture(plate *p) {
   double bottom = p->top + p->cell * (double)p->record->queries;
   hd_out_text(&p->out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ");
-  put_number(p, p->width);
+  hd_out_coordinate(&p->out, p->width);
   hd_out_text(&p->out, " ");
-  put_number(p, p->height);
+  hd_out_coordinate(&p->out, p->height);
   hd_out_text(&p->out, "\"");
-  put_attribute(p, "width", p->width);
-  put_attribute(p, "height", p->height);
+  hd_out_attribute(&p->out, "width", p->width);
+  hd_out_attribute(&p->out, "height", p->height);
   hd_out_text(&p->out, " font-family=\"system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif\" fill=\"#222\"");
-  put_attribute(p, "font-size", p->font);
+  hd_out_attribute(&p->out, "font-size", p->font);
   hd_out_text(&p->out, ">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n");
   put_cells(p);
   put_labels(p);
