@@ -4,8 +4,6 @@
  * Every place of a sequence of random letters, which goes round like a ring, must name the letters that stand 1, 3, 6 and 10 places on, in that order. */
 #include "experiment_model.h"
 
-#include <math.h>
-
 enum { PLACES = 24, LETTERS = 16, LOOK_UPS = 4, WIDTH = 64 };
 static const int ahead[LOOK_UPS] = {1, 3, 6, 10};
 static const int64_t heads[] = {1, 2, 4, 8, 16};

@@ -219,7 +219,7 @@ static int measure(experiment *e) {
   finding(e,
           "The variance of q·k grows as d_k^%.2f; at d_k = %d, dividing by √d_k takes the softmax's entropy from %.2f to %.2f of %.0f bits "
           "and its gradient from %.2g to %.2g, and after "
-          "%lld steps the loss is %.2f with %.0f %% of fresh words reversed, without it %.2f with %.0f %%.",
+          "%lld steps the loss is %.2f with %.1f %% of fresh words reversed, without it %.2f with %.1f %%.",
           exponent, WIDTH, s.entropy[1], s.entropy[0], log2(KEYS), s.gradient[1], s.gradient[0], (long long)steps, of[0].loss,
           100 * of[0].exact, of[1].loss, 100 * of[1].exact);
 done:

@@ -2,7 +2,6 @@
  * (Xiong et al. 2020, "On layer normalization in the transformer architecture"). */
 #include "experiment_model.h"
 
-#include <math.h>
 #include <string.h>
 
 static const struct {
@@ -24,7 +23,7 @@ static void conclude(experiment *e, const outcome of[KINDS], int64_t steps, int6
           : of[PRE].loss > 1.2 * of[POST].loss + 0.02 ? "so pre-norm does worse"
                                                       : "so the two do alike");
   finding(e,
-          "%lld steps of warm-up take post-norm to %.2f (%.0f %% of fresh words exact, against %.0f %% without and %.0f %% with pre-norm).",
+          "%lld steps of warm-up take post-norm to %.2f (%.1f %% of fresh words exact, against %.1f %% without and %.1f %% with pre-norm).",
           (long long)warmup, of[POST_WARM].loss, 100 * of[POST_WARM].exact, 100 * of[POST].exact, 100 * of[PRE].exact);
 }
 
