@@ -16,10 +16,15 @@ typedef struct batch_memory {
   int32_t *ids, *targets;
 } batch_memory;
 
+static heed_status check_batch(heed_context *context, int64_t batch, int64_t length, int64_t *count) {
+  HD_REQUIRE(batch >= 1 && length >= 1 && hd_mul(batch, length, count), context, HEED_E_ARGUMENT,
+             "training: a batch of %lld times %lld positions, allowed from 1 on", (long long)batch, (long long)length);
+  return HEED_OK;
+}
+
 static heed_status batch_open(heed_context *context, int64_t batch, int64_t length, batch_memory *out) {
   *out = (batch_memory){.context = context, .batch = batch, .length = length};
-  HD_REQUIRE(batch >= 1 && length >= 1 && hd_mul(batch, length, &out->count), context, HEED_E_ARGUMENT,
-             "training: a batch of %lld times %lld positions, allowed from 1 on", (long long)batch, (long long)length);
+  HD_TRY(check_batch(context, batch, length, &out->count));
   HD_TRY(hd_allocate(context, "a batch", out->count, sizeof *out->ids, &out->ids));
   heed_status status = hd_allocate(context, "a batch", out->count, sizeof *out->targets, &out->targets);
   if (status != HEED_OK) hd_release(context, out->ids, out->count, sizeof *out->ids);
@@ -37,12 +42,6 @@ static heed_tensor *on_tape(heed_tape *tape, const batch_memory *b, int32_t *num
 }
 
 /* ---- evaluation -------------------------------------------------------------------------------------------------------------------- */
-
-static int64_t asked_places(const batch_memory *b) {
-  int64_t n = 0;
-  for (int64_t i = 0; i < b->count; i++) n += b->targets[i] >= 0;
-  return n;
-}
 
 typedef struct comparison {
   const batch_memory *batch;
@@ -87,8 +86,10 @@ static heed_status evaluate_batch(heed_learner *learner, heed_tape *tape, const 
   heed_tensor *logits = heed_learner_logits(learner, tape, on_tape(tape, b, b->ids));
   heed_tensor *loss = heed_tape_cross_entropy(tape, logits, on_tape(tape, b, b->targets), NULL);
   HD_TRY(heed_tape_status(tape));
-  *sum += (double)*hd_value(loss) * (double)asked_places(b);
-  return count_right(learner->context, b, logits, out);
+  int64_t before = out->places;
+  HD_TRY(count_right(learner->context, b, logits, out));
+  *sum += (double)*hd_value(loss) * (double)(out->places - before);
+  return HEED_OK;
 }
 
 heed_status heed_learner_evaluate(heed_learner *learner, heed_batch_fn source, void *user, uint64_t seed, int64_t batches, int64_t batch,
@@ -141,9 +142,9 @@ static int64_t with_workspace(int64_t bytes) { return bytes + bytes / 16; }
 static heed_status fits(heed_learner *learner, const heed_train_options *o, int64_t *bytes) {
   heed_context *context = learner->context;
   char what[96];
+  int64_t count;
   *bytes = 0;
-  HD_REQUIRE(o->batch >= 1 && o->length >= 1, context, HEED_E_ARGUMENT, "training: a batch of %lld times %lld positions, allowed from 1 on",
-             (long long)o->batch, (long long)o->length);
+  HD_TRY(check_batch(context, o->batch, o->length, &count));
   HD_TRY(plan_batch(learner, o, true, bytes));
   // The tape of training keeps its memory while another one evaluates.
   if (o->eval_source) HD_TRY(plan_batch(learner, o, false, bytes));
@@ -172,6 +173,9 @@ typedef struct run {
   double last_loss, last_norm; /* finite ones */
 } run;
 
+/* Batches that make a step. */
+static int64_t share_of(const heed_train_options *o) { return o->accumulate ? o->accumulate : 1; }
+
 /* Gradients of one batch, a share of the step's. */
 static heed_status learn_batch(run *r, int64_t number, int64_t share, double *loss) {
   const heed_train_options *o = r->options;
@@ -196,7 +200,7 @@ static heed_status not_finite(const run *r, const char *what) {
 
 static heed_status step(run *r, heed_train_report *report) {
   const heed_train_options *o = r->options;
-  int64_t share = o->accumulate ? o->accumulate : 1;
+  const int64_t share = share_of(o);
   heed_optimiser_report moved = {0};
   char where[256];
   double loss = 0;
@@ -262,12 +266,11 @@ static heed_status conclude(run *r, heed_train_report *report, bool *go_on) {
 }
 
 static heed_status learn(run *r, heed_train_report *report) {
-  int64_t share = r->options->accumulate ? r->options->accumulate : 1;
   double begin = hd_now();
   HD_TRY(step(r, report));
   report->seconds = hd_now() - begin;
   report->step = ++r->state->step;
-  report->tokens_per_second = (double)(r->batch.count * share) / report->seconds;
+  report->tokens_per_second = (double)(r->batch.count * share_of(r->options)) / report->seconds;
   report->bytes = heed_tape_peak_bytes(r->tape) + heed_parameters_size(r->learner->parameters) * 4 * (int64_t)sizeof(float);
   return HEED_OK;
 }

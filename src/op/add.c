@@ -13,8 +13,6 @@ typedef struct options {
 static heed_status shape(heed_context *context, hd_node *node) {
   const heed_tensor *a = node->in[A], *b = node->in[B];
   char text[2][HD_SHAPE_LENGTH];
-  HD_TRY(hd_require_type(context, node, A, HEED_F32));
-  HD_TRY(hd_require_type(context, node, B, HEED_F32));
   HD_REQUIRE(b->ndim <= a->ndim && !memcmp(a->dim + a->ndim - b->ndim, b->dim, (size_t)b->ndim * sizeof *b->dim), context, HEED_E_SHAPE,
              "add: a %s, b %s: allowed a's shape or its last dimensions", hd_tensor_shape(a, text[0]), hd_tensor_shape(b, text[1]));
   hd_shape_like(node, a);
@@ -72,14 +70,7 @@ static void sample(hd_sample *s) {
   memcpy(s->in[B].dim, s->in[A].dim + dropped, (size_t)s->in[B].ndim * sizeof *s->in[B].dim);
 }
 
-const hd_operation hd_op_add = {.name = "add",
-                                .options = sizeof(options),
-                                .shape = shape,
-                                .forward = forward,
-                                .backward = backward,
-                                .output_unread = true,
-                                .reference = reference,
-                                .sample = sample};
+HD_OPERATION(add, .options = sizeof(options), .output_unread = true);
 
 heed_tensor *heed_tape_add(heed_tape *tape, heed_tensor *a, heed_tensor *b) {
   return hd_tape_apply(tape, &hd_op_add, 2, (heed_tensor *[]){a, b}, 2, &(options){0});

@@ -95,8 +95,7 @@ static heed_status shape(heed_context *context, hd_node *node) {
                "attention: %c %s, allowed [B,rows,%lld · width]", "qkv"[i], hd_tensor_shape(t, text), (long long)parts);
   }
   place v = place_of(node, V);
-  node->out->ndim = q->ndim;
-  memcpy(node->out->dim, q->dim, sizeof q->dim);
+  hd_shape_like(node, q);
   node->out->dim[q->ndim - 1] = o->heads * v.width;
   node->saved_floats = o->heads * hd_rows(q);
   return HEED_OK;
@@ -123,15 +122,10 @@ static heed_status differentiate(heed_context *context, const hd_node *node, voi
   values_of(node, data);
   prepare(node, data, hd_value(node->out), HEED_F32, &c);
   prepare(node, to, (float *)hd_upstream(node), HEED_F32, &d);
-  const bool kv_apart = node->in[K] != NULL, v_apart = node->in[V] != NULL;
   const heed_attention_gradients gradients = {.size = sizeof gradients,
                                               .dq = to[Q] ? &d.q : NULL,
-                                              .dk = to[kv_apart ? K : Q] ? &d.k : NULL,
-                                              .dv = to[v_apart    ? V
-                                                       : kv_apart ? K
-                                                                  : Q]
-                                                        ? &d.v
-                                                        : NULL,
+                                              .dk = to[place_of(node, K).input] ? &d.k : NULL,
+                                              .dv = to[place_of(node, V).input] ? &d.v : NULL,
                                               .dbias = to[BIAS] ? &d.input[BIAS] : NULL,
                                               .dsink = to[SINK] ? &d.input[SINK] : NULL,
                                               .dwq = to[WQ] ? &d.input[WQ] : NULL,
@@ -205,13 +199,7 @@ static void sample(hd_sample *s) {
   sample_score(s, o, d);
 }
 
-const hd_operation hd_op_attention = {.name = "attention",
-                                      .options = sizeof(options),
-                                      .shape = shape,
-                                      .forward = forward,
-                                      .backward = backward,
-                                      .reference = reference,
-                                      .sample = sample};
+HD_OPERATION(attention, .options = sizeof(options));
 
 /* ---- the public door --------------------------------------------------------------------------------------------------------------- */
 

@@ -18,7 +18,6 @@ static heed_status shape(heed_context *context, hd_node *node) {
   for (int i = 0; i < node->inputs; i++) {
     const heed_tensor *part = node->in[i];
     bool same = part->ndim == first->ndim;
-    HD_TRY(hd_require_type(context, node, i, HEED_F32));
     for (int d = 0; d < first->ndim && same; d++) same = d == axis || part->dim[d] == first->dim[d];
     HD_REQUIRE(same && hd_add(node->out->dim[axis], part->dim[axis], &node->out->dim[axis]), context, HEED_E_SHAPE,
                "concat: part %d is %s, part 0 %s: allowed to differ along axis %d", i, hd_tensor_shape(part, text[0]),
@@ -27,26 +26,19 @@ static heed_status shape(heed_context *context, hd_node *node) {
   return HEED_OK;
 }
 
-/* The place of each part in the rows of out, by turns. */
-typedef struct place {
-  int64_t outer, row, begin, width;
-} place;
-
-static place place_of(const hd_node *node, int i, const place *before) {
-  place p = {.begin = before ? before->begin + before->width : 0};
-  int64_t inner;
-  hd_around_axis(node->out, axis_of(node), &p.outer, &inner);
-  p.row = node->out->dim[axis_of(node)] * inner;
-  p.width = node->in[i]->dim[axis_of(node)] * inner;
-  return p;
+/* Where part i lies in out. */
+static hd_axis_part place_of(const hd_node *node, int i) {
+  const int axis = axis_of(node);
+  int64_t begin = 0;
+  for (int before = 0; before < i; before++) begin += node->in[before]->dim[axis];
+  return hd_part_of_axis(node->out, axis, begin, begin + node->in[i]->dim[axis]);
 }
 
 static heed_status forward(heed_context *context, const hd_node *node) {
-  place p;
   for (int i = 0; i < node->inputs; i++) {
-    p = place_of(node, i, i ? &p : NULL);
+    const hd_axis_part p = place_of(node, i);
     hd_runs_move(context, &(hd_runs){.from = hd_value(node->in[i]),
-                                     .to = hd_value(node->out) + p.begin,
+                                     .to = hd_value(node->out) + p.first,
                                      .rows = p.outer,
                                      .width = p.width,
                                      .from_stride = p.width,
@@ -56,20 +48,18 @@ static heed_status forward(heed_context *context, const hd_node *node) {
 }
 
 static heed_status backward(heed_context *context, const hd_node *node) {
-  place p;
   for (int i = 0; i < node->inputs; i++) {
-    p = place_of(node, i, i ? &p : NULL);
-    hd_runs runs = {.from = hd_upstream(node) + p.begin, .rows = p.outer, .width = p.width, .from_stride = p.row, .to_stride = p.width};
+    const hd_axis_part p = place_of(node, i);
+    hd_runs runs = {.from = hd_upstream(node) + p.first, .rows = p.outer, .width = p.width, .from_stride = p.row, .to_stride = p.width};
     if ((runs.to = hd_gradient(node, i, &runs.accumulate))) hd_runs_move(context, &runs);
   }
   return HEED_OK;
 }
 
 static void reference(const hd_node *node, const double *const *in, double *out) {
-  place p;
   for (int i = 0; i < node->inputs; i++) {
-    p = place_of(node, i, i ? &p : NULL);
-    for (int64_t j = 0; j < hd_count(node->in[i]); j++) out[j / p.width * p.row + p.begin + j % p.width] = in[i][j];
+    const hd_axis_part p = place_of(node, i);
+    for (int64_t j = 0; j < hd_count(node->in[i]); j++) out[j / p.width * p.row + p.first + j % p.width] = in[i][j];
   }
 }
 
@@ -84,14 +74,7 @@ static void sample(hd_sample *s) {
   }
 }
 
-const hd_operation hd_op_concat = {.name = "concat",
-                                   .options = sizeof(settings),
-                                   .shape = shape,
-                                   .forward = forward,
-                                   .backward = backward,
-                                   .output_unread = true,
-                                   .reference = reference,
-                                   .sample = sample};
+HD_OPERATION(concat, .options = sizeof(settings), .output_unread = true);
 
 heed_tensor *heed_tape_concat(heed_tape *tape, int count, heed_tensor *const *parts, int axis) {
   heed_tensor *none = NULL;

@@ -134,14 +134,7 @@ static void sample(hd_sample *s) {
   memcpy(s->options, &options, sizeof options);
 }
 
-const hd_operation hd_op_cross_entropy = {.name = "cross_entropy",
-                                          .options = sizeof(heed_cross_entropy_options),
-                                          .shape = shape,
-                                          .forward = forward,
-                                          .backward = backward,
-                                          .output_unread = true,
-                                          .reference = reference,
-                                          .sample = sample};
+HD_OPERATION(cross_entropy, .checks_types = true, .options = sizeof(heed_cross_entropy_options), .output_unread = true);
 
 heed_tensor *heed_tape_cross_entropy(heed_tape *tape, heed_tensor *logits, heed_tensor *targets, const heed_cross_entropy_options *given) {
   heed_cross_entropy_options options = {.size = sizeof options};

@@ -12,7 +12,6 @@ typedef struct settings {
 static double p_of(const hd_node *node) { return ((const settings *)node->options)->p; }
 
 static heed_status shape(heed_context *context, hd_node *node) {
-  HD_TRY(hd_require_type(context, node, 0, HEED_F32));
   HD_REQUIRE(p_of(node) >= 0 && p_of(node) <= 1, context, HEED_E_ARGUMENT, "dropout: p %g, allowed 0 to 1", p_of(node)); // also refuses NaN
   hd_shape_like(node, node->in[0]);
   node->shares = p_of(node) == 0 || !node->training;
@@ -68,14 +67,7 @@ static void sample(hd_sample *s) {
   *(settings *)s->options = (settings){(double)hd_sample_pick(s, 0, 4) / 5};
 }
 
-const hd_operation hd_op_dropout = {.name = "dropout",
-                                    .options = sizeof(settings),
-                                    .shape = shape,
-                                    .forward = forward,
-                                    .backward = backward,
-                                    .output_unread = true,
-                                    .reference = reference,
-                                    .sample = sample};
+HD_OPERATION(dropout, .options = sizeof(settings), .output_unread = true);
 
 heed_tensor *heed_tape_dropout(heed_tape *tape, heed_tensor *x, double p) {
   return hd_tape_apply(tape, &hd_op_dropout, 1, &x, 1, &(settings){p});

@@ -91,12 +91,6 @@ void hd_sum_rows(heed_context *context, const hd_sums *sums) {
 
 /* ---- shapes --------------------------------------------------------------------------------------------------------------------------- */
 
-heed_status hd_require_type(heed_context *context, const hd_node *node, int i, heed_type type) {
-  HD_REQUIRE(node->in[i]->type == type, context, HEED_E_TYPE, "%s: input %d is %s, allowed %s", node->operation->name, i,
-             heed_type_name(node->in[i]->type), heed_type_name(type));
-  return HEED_OK;
-}
-
 void hd_shape_like(hd_node *node, const heed_tensor *t) {
   node->out->ndim = t->ndim;
   memcpy(node->out->dim, t->dim, sizeof t->dim);
@@ -106,6 +100,12 @@ void hd_around_axis(const heed_tensor *t, int axis, int64_t *outer, int64_t *inn
   *outer = *inner = 1;
   for (int i = 0; i < axis; i++) *outer *= t->dim[i];
   for (int i = axis + 1; i < t->ndim; i++) *inner *= t->dim[i];
+}
+
+hd_axis_part hd_part_of_axis(const heed_tensor *t, int axis, int64_t begin, int64_t end) {
+  int64_t outer, inner;
+  hd_around_axis(t, axis, &outer, &inner);
+  return (hd_axis_part){outer, t->dim[axis] * inner, begin * inner, (end - begin) * inner};
 }
 
 heed_status hd_require_axis(heed_context *context, const hd_node *node, const heed_tensor *t, int axis) {

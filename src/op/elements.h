@@ -44,10 +44,13 @@ typedef struct hd_sums {
 } hd_sums;
 void hd_sum_rows(heed_context *context, const hd_sums *sums);
 
-/* HEED_E_TYPE unless input i has the type. */
-heed_status hd_require_type(heed_context *context, const hd_node *node, int i, heed_type type);
 /* out gets the shape of t. */
 void hd_shape_like(hd_node *node, const heed_tensor *t);
+/* The part [begin, end) of an axis of t, as rows: in each of `outer` rows of `row` numbers, `width` from `first` on. */
+typedef struct hd_axis_part {
+  int64_t outer, row, first, width;
+} hd_axis_part;
+hd_axis_part hd_part_of_axis(const heed_tensor *t, int axis, int64_t begin, int64_t end);
 /* Elements before and after an axis: t is [outer, dim[axis], inner]. */
 void hd_around_axis(const heed_tensor *t, int axis, int64_t *outer, int64_t *inner);
 /* HEED_E_ARGUMENT unless the axis is one of t's. */

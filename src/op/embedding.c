@@ -85,12 +85,8 @@ static void sample(hd_sample *s) {
   s->in[IDS].below = s->in[TABLE].dim[0];
 }
 
-#define OPERATION(called)                                                                                                                  \
-  {                                                                                                                                        \
-    .name = called, .shape = shape, .forward = forward, .backward = backward, .output_unread = true, .reference = reference,               \
-    .sample = sample                                                                                                                       \
-  }
-const hd_operation hd_op_embedding = OPERATION("embedding"), hd_op_gather = OPERATION("gather");
+HD_OPERATION(embedding, .checks_types = true, .output_unread = true);
+HD_OPERATION(gather, .checks_types = true, .output_unread = true);
 
 heed_tensor *heed_tape_embedding(heed_tape *tape, heed_tensor *ids, heed_tensor *table) {
   return hd_tape_apply(tape, &hd_op_embedding, 2, (heed_tensor *[]){table, ids}, 2, NULL);

@@ -15,8 +15,7 @@ static heed_status shape(heed_context *context, hd_node *node) {
   HD_REQUIRE(w->ndim == 2 && hd_columns(x) == w->dim[1] && (!b || (b->ndim == 1 && b->dim[0] == w->dim[0])), context, HEED_E_SHAPE,
              "linear: x %s, w %s, b %s: allowed [...,inputs], [outputs,inputs], [outputs]", hd_tensor_shape(x, text[0]),
              hd_tensor_shape(w, text[1]), b ? hd_tensor_shape(b, text[2]) : "none");
-  node->out->ndim = x->ndim;
-  memcpy(node->out->dim, x->dim, sizeof x->dim);
+  hd_shape_like(node, x);
   node->out->dim[x->ndim - 1] = w->dim[0];
   return HEED_OK;
 }
@@ -80,13 +79,7 @@ static void sample(hd_sample *s) {
   s->in[B] = (hd_sample_input){.absent = hd_sample_pick(s, 0, 2) == 0, .ndim = 1, .dim = {s->in[W].dim[0]}};
 }
 
-const hd_operation hd_op_linear = {.name = "linear",
-                                   .shape = shape,
-                                   .forward = forward,
-                                   .backward = backward,
-                                   .output_unread = true,
-                                   .reference = reference,
-                                   .sample = sample};
+HD_OPERATION(linear, .output_unread = true);
 
 heed_tensor *heed_tape_linear(heed_tape *tape, heed_tensor *x, heed_tensor *w, heed_tensor *b) {
   return hd_tape_apply(tape, &hd_op_linear, 3, (heed_tensor *[]){x, w, b}, 2, NULL);

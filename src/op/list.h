@@ -32,6 +32,11 @@
   X(matmul)
 // clang-format on
 
+/* The table of an operation whose file has functions of the usual names; what else it says follows. HD_OPERATION(scale, .options = sizeof(settings)) defines hd_op_scale. */
+#define HD_OPERATION(called, ...)                                                                                                          \
+  const hd_operation hd_op_##called = {                                                                                                    \
+      .name = #called, .shape = shape, .forward = forward, .backward = backward, .reference = reference, .sample = sample, __VA_ARGS__}
+
 #define HD_OPERATION_DECLARE(name) extern const hd_operation hd_op_##name;
 HD_OPERATION_LIST(HD_OPERATION_DECLARE)
 #undef HD_OPERATION_DECLARE

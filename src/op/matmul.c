@@ -3,7 +3,7 @@
  *   C = A' · B' with A' [n,k] = A or Aᵀ, B' [k,m] = B or Bᵀ
  *   dA' = dC · B'ᵀ      dB' = A'ᵀ · dC, summed over the batch where B is one matrix
  * Nothing is saved. A [...,n,k] or [...,k,n], B [...,k,m] or [...,m,k] with the leading dimensions of A, or a matrix for all; C [...,n,m]. */
-#include "list.h"
+#include "elements.h"
 
 #include "../kern/gemm.h"
 
@@ -36,16 +36,13 @@ static heed_status shape(heed_context *context, hd_node *node) {
   const heed_tensor *a = node->in[A], *b = node->in[B];
   const form *f = node->options;
   char text[2][HD_SHAPE_LENGTH];
-  HD_REQUIRE(a->type == HEED_F32 && b->type == HEED_F32, context, HEED_E_TYPE, "matmul: a %s, b %s: allowed f32", heed_type_name(a->type),
-             heed_type_name(b->type));
   bool fits = a->ndim >= 2 && (b->ndim == 2 || b->ndim == a->ndim);
   for (int i = 0; fits && b->ndim > 2 && i + 2 < a->ndim; i++) fits = a->dim[i] == b->dim[i];
   fits = fits && dimensions_of(node).k == (f->transpose_b ? hd_columns(b) : rows_of(b));
   HD_REQUIRE(fits, context, HEED_E_SHAPE, "matmul: a %s, b %s: allowed [...,%s], and [...,%s] or [%s]", hd_tensor_shape(a, text[0]),
              hd_tensor_shape(b, text[1]), f->transpose_a ? "k,n" : "n,k", f->transpose_b ? "m,k" : "k,m", f->transpose_b ? "m,k" : "k,m");
   const dimensions d = dimensions_of(node);
-  node->out->ndim = a->ndim;
-  memcpy(node->out->dim, a->dim, sizeof a->dim);
+  hd_shape_like(node, a);
   node->out->dim[a->ndim - 2] = d.n;
   node->out->dim[a->ndim - 1] = d.m;
   return HEED_OK;
@@ -154,14 +151,7 @@ static void sample(hd_sample *s) {
   memcpy(s->options, &f, sizeof f);
 }
 
-const hd_operation hd_op_matmul = {.name = "matmul",
-                                   .options = sizeof(form),
-                                   .shape = shape,
-                                   .forward = forward,
-                                   .backward = backward,
-                                   .output_unread = true,
-                                   .reference = reference,
-                                   .sample = sample};
+HD_OPERATION(matmul, .options = sizeof(form), .output_unread = true);
 
 heed_tensor *heed_tape_matmul(heed_tape *tape, heed_tensor *a, bool transpose_a, heed_tensor *b, bool transpose_b) {
   return hd_tape_apply(tape, &hd_op_matmul, 2, (heed_tensor *[]){a, b}, 2, &(form){transpose_a, transpose_b});

@@ -9,8 +9,6 @@ enum { A, B };
 static heed_status shape(heed_context *context, hd_node *node) {
   const heed_tensor *a = node->in[A], *b = node->in[B];
   char text[2][HD_SHAPE_LENGTH];
-  HD_TRY(hd_require_type(context, node, A, HEED_F32));
-  HD_TRY(hd_require_type(context, node, B, HEED_F32));
   HD_REQUIRE(hd_tensor_same_shape(a, b), context, HEED_E_SHAPE, "mul: a %s, b %s: allowed one shape", hd_tensor_shape(a, text[0]),
              hd_tensor_shape(b, text[1]));
   hd_shape_like(node, a);
@@ -50,13 +48,7 @@ static void sample(hd_sample *s) {
   s->in[B] = s->in[A];
 }
 
-const hd_operation hd_op_mul = {.name = "mul",
-                                .shape = shape,
-                                .forward = forward,
-                                .backward = backward,
-                                .output_unread = true,
-                                .reference = reference,
-                                .sample = sample};
+HD_OPERATION(mul, .output_unread = true);
 
 heed_tensor *heed_tape_mul(heed_tape *tape, heed_tensor *a, heed_tensor *b) {
   return hd_tape_apply(tape, &hd_op_mul, 2, (heed_tensor *[]){a, b}, 2, NULL);

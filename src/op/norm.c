@@ -6,9 +6,7 @@
  *   dw[c] = Σ_r dy[r][c] x̂[r][c]      db[c] = Σ_r dy[r][c]
  * The sums over rows are those of blocks of rows, merged in order. Saved: of each row what was taken off and 1 / √(…), and room for the sums of the blocks.
  * x [...,columns], w and b [columns] or none, y as x. */
-#include "list.h"
-
-#include "rows.h"
+#include "elements.h"
 
 enum { X, W, B };
 enum { BLOCKS = 32 };
@@ -31,8 +29,7 @@ static heed_status shape(heed_context *context, hd_node *node) {
              w ? hd_tensor_shape(w, text[1]) : "none", b ? hd_tensor_shape(b, text[2]) : "none");
   HD_REQUIRE(epsilon(node) > 0 && isfinite(epsilon(node)), context, HEED_E_ARGUMENT, "%s: epsilon %g, allowed above 0", name,
              *(const double *)node->options);
-  node->out->ndim = x->ndim;
-  memcpy(node->out->dim, x->dim, sizeof x->dim);
+  hd_shape_like(node, x);
   const hd_row_work work = work_of(node);
   node->saved_floats = 2 * work.rows + 2 * n * hd_row_pieces(&work);
   return HEED_OK;

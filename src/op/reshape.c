@@ -50,6 +50,7 @@ static void sample(hd_sample *s) {
 }
 
 const hd_operation hd_op_reshape = {.name = "reshape",
+                                    .checks_types = true,
                                     .options = sizeof(settings),
                                     .shape = shape,
                                     .forward = nothing,

@@ -2,7 +2,7 @@
  *
  *   y = R(position) x per head      dx = R(position)ᵀ dy, the turn back
  * Nothing is saved. x [B,n,columns], or [n,columns]. Where nobody else has or will read x it turns in place. */
-#include "list.h"
+#include "elements.h"
 
 typedef struct options {
   heed_rope rope;
@@ -23,8 +23,7 @@ static heed_status shape(heed_context *context, hd_node *node) {
   HD_REQUIRE((x->ndim == 2 || x->ndim == 3) && o->heads >= 0 && o->width >= 0 && (o->width == 0 || o->heads <= hd_columns(x) / o->width),
              context, HEED_E_SHAPE, "rope: %lld heads of width %lld in x %s, allowed [B,n,heads · width or more]", (long long)o->heads,
              (long long)o->width, hd_tensor_shape(x, text));
-  node->out->ndim = x->ndim;
-  memcpy(node->out->dim, x->dim, sizeof x->dim);
+  hd_shape_like(node, x);
   node->in_place = hd_may_change(node, 0);
   node->shares = node->in_place ? 1 : 0;
   return HEED_OK;
@@ -49,7 +48,7 @@ static heed_status backward(heed_context *context, const hd_node *node) {
   HD_TRY(turn(context, node, dy, true)); // dy is this node's own, or x's gradient itself
   if (node->in_place) return HEED_OK;
   float *dx = hd_gradient(node, 0, &add);
-  for (int64_t i = 0; dx && i < hd_count(node->out); i++) dx[i] = (add ? dx[i] : 0) + dy[i];
+  if (dx) hd_elements_pass(context, dy, hd_count(node->out), add, dx);
   return HEED_OK;
 }
 
@@ -69,14 +68,7 @@ static void sample(hd_sample *s) {
                                .dim = {hd_sample_pick(s, 1, 2), hd_sample_pick(s, 1, 9), o->heads * o->width + hd_sample_pick(s, 0, 5)}};
 }
 
-const hd_operation hd_op_rope = {.name = "rope",
-                                 .options = sizeof(options),
-                                 .shape = shape,
-                                 .forward = forward,
-                                 .backward = backward,
-                                 .output_unread = true,
-                                 .reference = reference,
-                                 .sample = sample};
+HD_OPERATION(rope, .options = sizeof(options), .output_unread = true);
 
 heed_tensor *heed_tape_rope(heed_tape *tape, const heed_rope *rope, int64_t heads, int64_t width, heed_tensor *x) {
   options o = {.rope.size = sizeof o.rope, .heads = heads, .width = width};

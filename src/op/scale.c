@@ -11,7 +11,6 @@ typedef struct settings {
 static float factor_of(const hd_node *node) { return (float)((const settings *)node->options)->factor; }
 
 static heed_status shape(heed_context *context, hd_node *node) {
-  HD_TRY(hd_require_type(context, node, 0, HEED_F32));
   HD_REQUIRE(isfinite(factor_of(node)), context, HEED_E_ARGUMENT, "scale: factor %g, allowed what is finite in f32",
              ((const settings *)node->options)->factor);
   hd_shape_like(node, node->in[0]);
@@ -40,14 +39,7 @@ static void sample(hd_sample *s) {
   *(settings *)s->options = (settings){(double)hd_sample_pick(s, -30, 30) / 7};
 }
 
-const hd_operation hd_op_scale = {.name = "scale",
-                                  .options = sizeof(settings),
-                                  .shape = shape,
-                                  .forward = forward,
-                                  .backward = backward,
-                                  .output_unread = true,
-                                  .reference = reference,
-                                  .sample = sample};
+HD_OPERATION(scale, .options = sizeof(settings), .output_unread = true);
 
 heed_tensor *heed_tape_scale(heed_tape *tape, heed_tensor *x, double factor) {
   return hd_tape_apply(tape, &hd_op_scale, 1, &x, 1, &(settings){factor});

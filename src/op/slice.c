@@ -13,7 +13,6 @@ static heed_status shape(heed_context *context, hd_node *node) {
   const settings *s = node->options;
   const heed_tensor *x = node->in[0];
   char text[HD_SHAPE_LENGTH];
-  HD_TRY(hd_require_type(context, node, 0, HEED_F32));
   HD_TRY(hd_require_axis(context, node, x, s->axis));
   HD_REQUIRE(s->begin >= 0 && s->begin <= s->end && s->end <= x->dim[s->axis], context, HEED_E_ARGUMENT,
              "slice: [%lld,%lld) of axis %d of %s, allowed within [0,%lld)", (long long)s->begin, (long long)s->end, s->axis,
@@ -23,24 +22,14 @@ static heed_status shape(heed_context *context, hd_node *node) {
   return HEED_OK;
 }
 
-/* The part of each of the outer rows of x: numbers [begin, end) of the axis, times inner. */
-typedef struct part {
-  int64_t outer, inner, row, begin, width;
-} part;
-
-static part part_of(const hd_node *node) {
+static hd_axis_part part_of(const hd_node *node) {
   const settings *s = node->options;
-  part p;
-  hd_around_axis(node->in[0], s->axis, &p.outer, &p.inner);
-  p.row = node->in[0]->dim[s->axis] * p.inner;
-  p.begin = s->begin * p.inner;
-  p.width = (s->end - s->begin) * p.inner;
-  return p;
+  return hd_part_of_axis(node->in[0], s->axis, s->begin, s->end);
 }
 
 static heed_status forward(heed_context *context, const hd_node *node) {
-  const part p = part_of(node);
-  hd_runs_move(context, &(hd_runs){.from = hd_value(node->in[0]) + p.begin,
+  const hd_axis_part p = part_of(node);
+  hd_runs_move(context, &(hd_runs){.from = hd_value(node->in[0]) + p.first,
                                    .to = hd_value(node->out),
                                    .rows = p.outer,
                                    .width = p.width,
@@ -50,23 +39,23 @@ static heed_status forward(heed_context *context, const hd_node *node) {
 }
 
 static heed_status backward(heed_context *context, const hd_node *node) {
-  const part p = part_of(node);
-  const int64_t end = p.begin + p.width;
+  const hd_axis_part p = part_of(node);
+  const int64_t end = p.first + p.width;
   hd_runs runs = {.rows = p.outer, .to_stride = p.row, .from_stride = p.width};
   float *to = hd_gradient(node, 0, &runs.accumulate);
   if (!to) return HEED_OK;
-  runs.to = to, runs.width = p.begin;
+  runs.to = to, runs.width = p.first;
   hd_runs_move(context, &runs);
   runs.to = to + end, runs.width = p.row - end;
   hd_runs_move(context, &runs);
-  runs.to = to + p.begin, runs.width = p.width, runs.from = hd_upstream(node);
+  runs.to = to + p.first, runs.width = p.width, runs.from = hd_upstream(node);
   hd_runs_move(context, &runs);
   return HEED_OK;
 }
 
 static void reference(const hd_node *node, const double *const *in, double *out) {
-  const part p = part_of(node);
-  for (int64_t i = 0; i < hd_count(node->out); i++) out[i] = in[0][i / p.width * p.row + p.begin + i % p.width];
+  const hd_axis_part p = part_of(node);
+  for (int64_t i = 0; i < hd_count(node->out); i++) out[i] = in[0][i / p.width * p.row + p.first + i % p.width];
 }
 
 static void sample(hd_sample *s) {
@@ -78,14 +67,7 @@ static void sample(hd_sample *s) {
   to->end = hd_sample_pick(s, to->begin + 1, s->in[0].dim[to->axis]);
 }
 
-const hd_operation hd_op_slice = {.name = "slice",
-                                  .options = sizeof(settings),
-                                  .shape = shape,
-                                  .forward = forward,
-                                  .backward = backward,
-                                  .output_unread = true,
-                                  .reference = reference,
-                                  .sample = sample};
+HD_OPERATION(slice, .options = sizeof(settings), .output_unread = true);
 
 heed_tensor *heed_tape_slice(heed_tape *tape, heed_tensor *x, int axis, int64_t begin, int64_t end) {
   return hd_tape_apply(tape, &hd_op_slice, 1, &x, 1, &(settings){axis, begin, end});

@@ -3,9 +3,7 @@
  *   softmax       y[c] = e^(x[c] − m) / Σ_j e^(x[j] − m), m = max x      dx[c] = y[c] (dy[c] − Σ_j y[j] dy[j])
  *   log_softmax   y[c] = x[c] − m − log Σ_j e^(x[j] − m)                 dx[c] = dy[c] − e^y[c] Σ_j dy[j]
  * Nothing is saved: backward reads y. x and y [...,columns]. */
-#include "list.h"
-
-#include "rows.h"
+#include "elements.h"
 
 static bool logarithm(const hd_node *node) { return node->operation == &hd_op_log_softmax; }
 
@@ -16,8 +14,7 @@ static hd_row_work work_of(const hd_node *node) {
 static heed_status shape(heed_context *context, hd_node *node) {
   const heed_tensor *x = node->in[0];
   HD_REQUIRE(x->type == HEED_F32, context, HEED_E_TYPE, "%s: x is %s, allowed f32", node->operation->name, heed_type_name(x->type));
-  node->out->ndim = x->ndim;
-  memcpy(node->out->dim, x->dim, sizeof x->dim);
+  hd_shape_like(node, x);
   return HEED_OK;
 }
 
@@ -72,10 +69,8 @@ static void sample(hd_sample *s) {
   s->in[0].spread = hd_sample_pick(s, 0, 1) ? 1 : 4;
 }
 
-const hd_operation hd_op_softmax = {
-    .name = "softmax", .shape = shape, .forward = forward, .backward = backward, .reference = reference, .sample = sample};
-const hd_operation hd_op_log_softmax = {
-    .name = "log_softmax", .shape = shape, .forward = forward, .backward = backward, .reference = reference, .sample = sample};
+HD_OPERATION(softmax);
+HD_OPERATION(log_softmax);
 
 heed_tensor *heed_tape_softmax(heed_tape *tape, heed_tensor *x) {
   return hd_tape_apply(tape, &hd_op_softmax, 1, (heed_tensor *[]){x}, 1, NULL);

@@ -32,7 +32,6 @@ static heed_status shape(heed_context *context, hd_node *node) {
   const heed_tensor *x = node->in[0];
   const int axis = ((const settings *)node->options)->axis;
   char text[HD_SHAPE_LENGTH];
-  HD_TRY(hd_require_type(context, node, 0, HEED_F32));
   if (axis != HEED_ALL_AXES) HD_TRY(hd_require_axis(context, node, x, axis));
   HD_REQUIRE(node->operation != &hd_op_mean || cut_of(node).terms, context, HEED_E_SHAPE, "mean: x %s has nothing to average",
              hd_tensor_shape(x, text));
@@ -120,12 +119,8 @@ static void sample(hd_sample *s) {
   *(settings *)s->options = (settings){(int)hd_sample_pick(s, HEED_ALL_AXES, s->in[0].ndim - 1)};
 }
 
-#define OPERATION(called)                                                                                                                  \
-  {                                                                                                                                        \
-    .name = called, .options = sizeof(settings), .shape = shape, .forward = forward, .backward = backward, .output_unread = true,          \
-    .reference = reference, .sample = sample                                                                                               \
-  }
-const hd_operation hd_op_sum = OPERATION("sum"), hd_op_mean = OPERATION("mean");
+HD_OPERATION(sum, .options = sizeof(settings), .output_unread = true);
+HD_OPERATION(mean, .options = sizeof(settings), .output_unread = true);
 
 heed_tensor *heed_tape_sum(heed_tape *tape, heed_tensor *x, int axis) {
   return hd_tape_apply(tape, &hd_op_sum, 1, &x, 1, &(settings){axis});

@@ -79,7 +79,6 @@ static exchange of(const hd_node *node) {
 static heed_status shape(heed_context *context, hd_node *node) {
   const settings *s = node->options;
   const heed_tensor *x = node->in[0];
-  HD_TRY(hd_require_type(context, node, 0, HEED_F32));
   HD_TRY(hd_require_axis(context, node, x, s->axis));
   HD_TRY(hd_require_axis(context, node, x, s->other));
   hd_shape_like(node, x);
@@ -127,14 +126,7 @@ static void sample(hd_sample *s) {
   *(settings *)s->options = (settings){(int)hd_sample_pick(s, 0, s->in[0].ndim - 1), (int)hd_sample_pick(s, 0, s->in[0].ndim - 1)};
 }
 
-const hd_operation hd_op_transpose = {.name = "transpose",
-                                      .options = sizeof(settings),
-                                      .shape = shape,
-                                      .forward = forward,
-                                      .backward = backward,
-                                      .output_unread = true,
-                                      .reference = reference,
-                                      .sample = sample};
+HD_OPERATION(transpose, .options = sizeof(settings), .output_unread = true);
 
 heed_tensor *heed_tape_transpose(heed_tape *tape, heed_tensor *x, int axis, int other) {
   return hd_tape_apply(tape, &hd_op_transpose, 1, &x, 1, &(settings){axis, other});

@@ -113,6 +113,7 @@ struct hd_operation {
   heed_status (*backward)(heed_context *context, const hd_node *node); /* NULL: there is no gradient, see why_not */
   const char *why_not;
   bool output_unread; /* backward does not look at out's value */
+  bool checks_types;  /* shape does; otherwise the tape refuses inputs that are not f32 */
   /* The formula by plain loops. in[i] is NULL for absent inputs and indices. */
   void (*reference)(const hd_node *node, const double *const *in, double *out);
   void (*sample)(hd_sample *sample);
