@@ -54,13 +54,28 @@ static void blend(hd_raster *p, int x, int y, hd_rgb c, double share) {
   for (int k = 0; k < 3; k++) to[k] = (uint8_t)lrint(to[k] + HD_MIN(share, 1) * (of[k] - to[k]));
 }
 
+/* The pixels that strokes between places may touch. */
+typedef struct box {
+  int left, top, right, bottom;
+} box;
+
+static box around(const hd_raster *p, const hd_place *place, int64_t count, double width) {
+  const double reach = width / 2 + 1;
+  double left = place[0].x, right = left, top = place[0].y, bottom = top;
+  for (int64_t i = 1; i < count; i++) {
+    left = HD_MIN(left, place[i].x), right = HD_MAX(right, place[i].x);
+    top = HD_MIN(top, place[i].y), bottom = HD_MAX(bottom, place[i].y);
+  }
+  return (box){HD_MAX((int)floor(left - reach), 0), HD_MAX((int)floor(top - reach), 0), HD_MIN((int)ceil(right + reach), p->width),
+               HD_MIN((int)ceil(bottom + reach), p->height)};
+}
+
 /* Notes in the mask how much of each pixel a line with round ends covers: the most of all lines counts, so that the joints of a line are as thick as the rest. */
 static void cover(hd_raster *p, hd_place a, hd_place b, double width) {
-  double reach = width / 2 + 1, dx = b.x - a.x, dy = b.y - a.y, square = dx * dx + dy * dy;
-  int top = (int)floor(HD_MIN(a.y, b.y) - reach), bottom = (int)ceil(HD_MAX(a.y, b.y) + reach);
-  int left = (int)floor(HD_MIN(a.x, b.x) - reach), right = (int)ceil(HD_MAX(a.x, b.x) + reach);
-  for (int y = HD_MAX(top, 0); y < HD_MIN(bottom, p->height); y++)
-    for (int x = HD_MAX(left, 0); x < HD_MIN(right, p->width); x++) {
+  const double dx = b.x - a.x, dy = b.y - a.y, square = dx * dx + dy * dy;
+  const box touched = around(p, (const hd_place[]){a, b}, 2, width);
+  for (int y = touched.top; y < touched.bottom; y++)
+    for (int x = touched.left; x < touched.right; x++) {
       double px = x + 0.5 - a.x, py = y + 0.5 - a.y;
       double along = square > 0 ? HD_MIN(HD_MAX((px * dx + py * dy) / square, 0), 1) : 0;
       double share = HD_MIN(width / 2 + 0.5 - hypot(px - along * dx, py - along * dy), 1);
@@ -70,9 +85,11 @@ static void cover(hd_raster *p, hd_place a, hd_place b, double width) {
 }
 
 void hd_raster_stroke(hd_raster *p, const hd_place *place, int64_t count, double width, hd_rgb color) {
+  if (count < 2) return;
+  const box all = around(p, place, count, width);
   for (int64_t i = 0; i + 1 < count; i++) cover(p, place[i], place[i + 1], width);
-  for (int y = 0; y < p->height; y++)
-    for (int x = 0; x < p->width; x++) {
+  for (int y = all.top; y < all.bottom; y++)
+    for (int x = all.left; x < all.right; x++) {
       uint8_t *share = p->mask + (int64_t)y * p->width + x;
       if (*share) blend(p, x, y, color, *share / 255.0);
       *share = 0;

@@ -104,6 +104,24 @@ static double *values(const heed_view *view) {
   return out;
 }
 
+/* An operand's numbers along the inner dimension, for one element of c. */
+typedef struct {
+  const char *first;
+  int64_t step; /* bytes */
+  heed_type type;
+} chain_of;
+
+static chain_of operand(const heed_view *view, const heed_view *c, const int64_t *batch, bool inner_rows, int64_t outer) {
+  const int axis = view->ndim - (inner_rows ? 2 : 1);
+  return (chain_of){element(view, c, batch, inner_rows ? 0 : outer, inner_rows ? outer : 0),
+                    view->stride[axis] * (int64_t)heed_type_bytes(view->type), view->type};
+}
+
+static double number(const chain_of *of, int64_t k) {
+  const void *at = of->first + k * of->step;
+  return of->type == HEED_F32 ? *(const float *)at : hd_element(at, of->type);
+}
+
 /* What the i-th element of c must be: the chain of fused multiply-adds (exactly), the sum in double, and the sum of magnitudes that bounds the error. */
 static float formula(const problem *p, int64_t i, double *exact, double *magnitude) {
   int64_t batch[DIMS], row, column;
@@ -111,9 +129,10 @@ static float formula(const problem *p, int64_t i, double *exact, double *magnitu
   position(c, i, batch, &row, &column);
   float chain = p->form.accumulate ? (float)p->was[i] : 0.0f;
   double sum = chain, size = fabs(sum);
+  const chain_of of_a = operand(&p->a.view, c, batch, p->form.transpose_a, row),
+                 of_b = operand(&p->b.view, c, batch, !p->form.transpose_b, column);
   for (int64_t k = 0; k < p->k; k++) {
-    double a = p->form.transpose_a ? value(&p->a.view, c, batch, k, row) : value(&p->a.view, c, batch, row, k);
-    double b = p->form.transpose_b ? value(&p->b.view, c, batch, column, k) : value(&p->b.view, c, batch, k, column);
+    double a = number(&of_a, k), b = number(&of_b, k);
     chain = fmaf((float)a, (float)b, chain);
     sum += a * b;
     size += fabs(a * b);
