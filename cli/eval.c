@@ -1,12 +1,11 @@
 /* eval.c: `heed eval`: how well a model predicts a text, finds the masked tokens of one, or solves the task it was trained on. */
+#include "input.h"
 #include "json.h"
 #include "model.h"
 #include "train.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 typedef struct values {
   common_values common;

@@ -1,32 +1,18 @@
 /* prompt.c: turns an argument, standard input or a list of numbers into token ids. */
-#define _GNU_SOURCE
+#include "input.h"
 #include "prompt.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* All of standard input, for free(). */
-static int read_standard_input(heed_text *out) {
-  size_t used = 0, capacity = 1 << 16;
-  char *data = malloc(capacity);
-  errno = 0;
-  while (data && !feof(stdin) && !ferror(stdin)) {
-    used += fread(data + used, 1, capacity - used, stdin);
-    if (used < capacity) continue;
-    capacity *= 2;
-    char *larger = realloc(data, capacity);
-    if (!larger) free(data);
-    data = larger;
-  }
-  if (!data) return error_of(EXIT_NO_MEMORY, "standard input: out of memory after %zu bytes", used);
-  *out = (heed_text){data, used};
-  if (interrupted()) return EXIT_INTERRUPTED;
-  return ferror(stdin) ? error_of(EXIT_BAD_FILE, "standard input: %s", strerror(errno)) : EXIT_OK;
-}
-
 int read_text(const char *argument, heed_text *out) {
-  if (strcmp(argument, "-") == 0) return read_standard_input(out);
+  if (strcmp(argument, "-") == 0) {
+    char *data = NULL;
+    size_t length = 0;
+    int code = read_stream(stdin, "standard input", &data, &length);
+    *out = (heed_text){data, length};
+    return code;
+  }
   size_t length = strlen(argument);
   char *data = allocate("a text", (int64_t)length + 1, 1);
   memcpy(data, argument, length);

@@ -1,8 +1,8 @@
 /* train.c: `heed train gpt|llama|encoder|task`: from options, presets and data to a run. The loop is train_run.c's. */
 #define _GNU_SOURCE
+#include "input.h"
 #include "train.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 /* ---- presets ---------------------------------------------------------------------------------------------------------------- */
 
-/* What a preset says; 0 and NAN: nothing. */
+/* Settings that go together; 0 and NAN: nothing is said. */
 typedef struct preset {
   const char *name;
   int64_t layers, heads, width, context, batch, steps, warmup;
@@ -36,72 +36,56 @@ static void fill_number(double *field, double value) {
   if (isnan(*field)) *field = value;
 }
 
-static void apply_preset(train_values *v) {
-  for (size_t i = 0; v->preset && i < sizeof presets / sizeof *presets; i++) {
-    const preset *p = &presets[i];
-    if (strcmp(p->name, v->preset) != 0) continue;
-    fill(&v->layers, p->layers);
-    fill(&v->heads, p->heads);
-    fill(&v->width, p->width);
-    fill(&v->context, p->context);
-    fill(&v->batch, p->batch);
-    if (p->steps) fill(&v->steps, p->steps);
-    if (p->warmup) fill(&v->warmup, p->warmup);
-    fill_number(&v->rate, p->rate);
-    fill_number(&v->least_rate, p->least_rate);
-    fill_number(&v->decay, p->decay);
-    fill_number(&v->beta2, p->beta2);
-    v->no_bias |= p->no_bias;
-    v->gelu_erf |= p->gelu_erf;
-  }
+/* Fills what nobody has said. */
+static void apply(train_values *v, const preset *p) {
+  fill(&v->layers, p->layers);
+  fill(&v->heads, p->heads);
+  fill(&v->width, p->width);
+  fill(&v->context, p->context);
+  fill(&v->batch, p->batch);
+  if (p->steps) fill(&v->steps, p->steps);
+  if (p->warmup) fill(&v->warmup, p->warmup);
+  fill_number(&v->rate, p->rate);
+  fill_number(&v->least_rate, p->least_rate);
+  fill_number(&v->decay, p->decay);
+  fill_number(&v->beta2, p->beta2);
+  v->no_bias |= p->no_bias;
+  v->gelu_erf |= p->gelu_erf;
 }
 
-/* What nobody has said. */
-static void apply_defaults(train_values *v, bool task) {
-  fill(&v->layers, task ? 2 : 4);
-  fill(&v->heads, 4);
-  fill(&v->width, 128);
+static void apply_preset(train_values *v) {
+  for (size_t i = 0; v->preset && i < sizeof presets / sizeof *presets; i++)
+    if (strcmp(presets[i].name, v->preset) == 0) apply(v, &presets[i]);
+}
+
+static const preset text_defaults = {NULL, 4, 4, 128, 64, 12, 2000, 100, 1e-3, NAN, 0.1, 0.99, false, false};
+static const preset task_defaults[] = {
+    // sums are short, so steps are cheap, and carries come late
+    {"addition", 2, 4, 128, 64, 64, 6000, 100, 2e-3, NAN, 0.01, 0.99, false, false},
+    {NULL, 2, 4, 128, 64, 64, 2400, 100, 2e-3, NAN, 0.01, 0.99, false, false}, // every other task
+};
+
+static const preset *defaults_of(const char *task) {
+  const preset *p = task_defaults;
+  if (!task) return &text_defaults;
+  while (p->name && strcmp(p->name, task) != 0) p++;
+  return p;
+}
+
+static void apply_defaults(train_values *v) {
+  apply(v, defaults_of(v->task));
   fill(&v->kv_heads, 0);
   fill(&v->feed_forward, 0);
-  fill(&v->context, 64);
-  fill(&v->batch, task ? 64 : 12);
   fill(&v->accumulate, 1);
-  fill(&v->steps, !task                              ? 2000
-                  : strcmp(v->task, "addition") == 0 ? 6000
-                                                     : 2400); // sums are short, so steps are cheap, and carries come late
-  fill(&v->warmup, 100);
   fill(&v->eval_every, v->steps / 10 > 0 ? v->steps / 10 : 1);
   fill(&v->save_every, v->eval_every);
-  fill_number(&v->rate, task ? 2e-3 : 1e-3);
-  fill_number(&v->least_rate, v->rate / (task ? 20 : 10));
-  fill_number(&v->decay, task ? 0.01 : 0.1);
+  fill_number(&v->least_rate, v->rate / (v->task ? 20 : 10));
   fill_number(&v->clip, 1);
   fill_number(&v->dropout, 0);
   fill_number(&v->beta1, 0.9);
-  fill_number(&v->beta2, 0.99);
 }
 
 /* ---- data ------------------------------------------------------------------------------------------------------------------- */
-
-int read_whole_file(const char *path, char **out, size_t *length) {
-  FILE *file = fopen(path, "rb");
-  if (!file) return error_of(EXIT_BAD_FILE, "%s: cannot be opened (%s)", path, strerror(errno));
-  size_t used = 0, room = 1 << 16;
-  char *data = allocate("the data", (int64_t)room, 1);
-  for (size_t got; (got = fread(data + used, 1, room - used - 1, file)) > 0;) {
-    used += got;
-    if (used < room - 1) continue;
-    char *more = realloc(data, room *= 2);
-    if (!more) exit(error_of(EXIT_NO_MEMORY, "%s: out of memory (%zu bytes)", path, room));
-    data = more;
-  }
-  bool failed = ferror(file);
-  fclose(file);
-  data[used] = 0; // there is always room for it
-  *out = data;
-  *length = used;
-  return failed ? error_of(EXIT_BAD_FILE, "%s: cannot be read (%s)", path, strerror(errno)) : EXIT_OK;
-}
 
 /* "char", "byte" and "bpe:N" are made from the text, for an encoder with a token for what is masked; anything else is a tokenizer that is there. */
 static int open_tokenizer(training *t, heed_text text, bool masks) {
@@ -198,30 +182,74 @@ done:
 
 /* ---- the run ---------------------------------------------------------------------------------------------------------------- */
 
-static void describe_settings(training *t, const heed_learner_options *m) {
-  const train_values *v = t->v;
-  int used = snprintf(
-      t->settings, sizeof t->settings,
-      "kind %d\nlayers %lld\nheads %lld\nkv-heads %lld\nwidth %lld\nfeed-forward %lld\ncontext %lld\nvocabulary %lld\nrotary "
-      "%d\nno-bias %d\nuntied %d\n"
-      "gelu-erf %d\ndropout %.17g\nseed %lld\nbatch %lld\naccumulate %lld\nsteps %lld\nlr %.17g\nmin-lr %.17g\nwarmup %lld\nschedule "
-      "%s\ndecay %.17g\nclip "
-      "%.17g\nbeta1 %.17g\nbeta2 %.17g\ntask %s\nmost %lld\nsymbols %lld\nreverse-digits %d\ntokens %s\ndata-ids %lld\ndata-hash %016llx\n",
-      (int)m->kind, (long long)m->layers, (long long)m->heads, (long long)m->kv_heads, (long long)m->width, (long long)m->feed_forward,
-      (long long)m->context, (long long)m->vocabulary, m->rotary, m->no_bias, m->untied, m->gelu_erf, m->dropout, (long long)v->common.seed,
-      (long long)v->batch, (long long)v->accumulate, (long long)v->steps, v->rate, v->least_rate, (long long)v->warmup, v->schedule,
-      v->decay, v->clip, v->beta1, v->beta2, t->is_task ? v->task : "none", (long long)t->task.most, (long long)t->task.symbols,
-      t->task.reverse_digits, t->is_task ? "char" : v->tokens, (long long)t->id_count,
-      (unsigned long long)fingerprint(t->ids, t->id_count));
-  if (m->kind == HEED_LEARNER_ENCODER && used > 0 && (size_t)used < sizeof t->settings)
-    snprintf(t->settings + used, sizeof t->settings - (size_t)used, "norm-before %d\nrelu %d\nmask %.12g\n", m->norm_before, m->relu,
-             v->mask);
+/* Lines of settings. A checkpoint of before must find them as they were: names, order and digits stay. */
+static void put_whole(FILE *to, const char *name, int64_t value) { fprintf(to, "%s %lld\n", name, (long long)value); }
+static void put_number(FILE *to, const char *name, double value) { fprintf(to, "%s %.17g\n", name, value); }
+static void put_word(FILE *to, const char *name, const char *value) { fprintf(to, "%s %s\n", name, value); }
+
+static void put_model(FILE *to, const heed_learner_options *m) {
+  put_whole(to, "kind", m->kind);
+  put_whole(to, "layers", m->layers);
+  put_whole(to, "heads", m->heads);
+  put_whole(to, "kv-heads", m->kv_heads);
+  put_whole(to, "width", m->width);
+  put_whole(to, "feed-forward", m->feed_forward);
+  put_whole(to, "context", m->context);
+  put_whole(to, "vocabulary", m->vocabulary);
+  put_whole(to, "rotary", m->rotary);
+  put_whole(to, "no-bias", m->no_bias);
+  put_whole(to, "untied", m->untied);
+  put_whole(to, "gelu-erf", m->gelu_erf);
+  put_number(to, "dropout", m->dropout);
+}
+
+static void put_run(FILE *to, const train_values *v) {
+  put_whole(to, "seed", v->common.seed);
+  put_whole(to, "batch", v->batch);
+  put_whole(to, "accumulate", v->accumulate);
+  put_whole(to, "steps", v->steps);
+  put_number(to, "lr", v->rate);
+  put_number(to, "min-lr", v->least_rate);
+  put_whole(to, "warmup", v->warmup);
+  put_word(to, "schedule", v->schedule);
+  put_number(to, "decay", v->decay);
+  put_number(to, "clip", v->clip);
+  put_number(to, "beta1", v->beta1);
+  put_number(to, "beta2", v->beta2);
+}
+
+static void put_data(FILE *to, const training *t) {
+  put_word(to, "task", t->is_task ? t->v->task : "none");
+  put_whole(to, "most", t->task.most);
+  put_whole(to, "symbols", t->task.symbols);
+  put_whole(to, "reverse-digits", t->task.reverse_digits);
+  put_word(to, "tokens", t->is_task ? "char" : t->v->tokens);
+  put_whole(to, "data-ids", t->id_count);
+  fprintf(to, "data-hash %016llx\n", (unsigned long long)fingerprint(t->ids, t->id_count));
+}
+
+static int describe_settings(training *t, const heed_learner_options *m) {
+  size_t length;
+  FILE *to = open_memstream(&t->settings, &length);
+  if (!to) return error_of(EXIT_NO_MEMORY, "out of memory: the settings of a run");
+  put_model(to, m);
+  put_run(to, t->v);
+  put_data(to, t);
+  if (m->kind == HEED_LEARNER_ENCODER) {
+    put_whole(to, "norm-before", m->norm_before);
+    put_whole(to, "relu", m->relu);
+    fprintf(to, "mask %.12g\n", t->v->mask);
+  }
+  const bool whole = !ferror(to);
+  return fclose(to) == 0 && whole ? EXIT_OK : error_of(EXIT_NO_MEMORY, "out of memory: the settings of a run");
 }
 
 static heed_schedule_kind schedule_of(const char *name) {
-  return !strcmp(name, "cosine")         ? HEED_SCHEDULE_COSINE
-         : !strcmp(name, "inverse-sqrt") ? HEED_SCHEDULE_INVERSE_ROOT
-                                         : HEED_SCHEDULE_CONSTANT;
+  static const char *const names[] = {
+      [HEED_SCHEDULE_CONSTANT] = "constant", [HEED_SCHEDULE_INVERSE_ROOT] = "inverse-sqrt", [HEED_SCHEDULE_COSINE] = "cosine"};
+  int kind = 0;
+  while (strcmp(names[kind], name) != 0) kind++; // the option has let no other through
+  return (heed_schedule_kind)kind;
 }
 
 static int open_learner(training *t, heed_learner_options *m) {
@@ -249,7 +277,7 @@ static int open_learner(training *t, heed_learner_options *m) {
   TRY(check(t->context, status));
   TRY(check(t->context, heed_optimiser_new(t->context, heed_learner_parameters(t->learner), &o->optimiser, &t->optimiser)));
   TRY(check(t->context, heed_train_fits(t->learner, o, &t->bytes)));
-  describe_settings(t, m);
+  TRY(describe_settings(t, m));
 done:
   return code;
 }
@@ -310,6 +338,7 @@ static void close_training(training *t) {
   heed_tokenizer_free(t->tokenizer);
   if (t->ids) heed_ids_free(t->context, t->ids, t->id_count);
   free(t->text);
+  free(t->settings);
   heed_context_free(t->context);
 }
 
@@ -319,7 +348,7 @@ static int train(const train_values *given, heed_learner_kind kind) {
   int code;
   if (!v.task && !v.data) return usage_error("--data: a text to train on is missing");
   apply_preset(&v);
-  apply_defaults(&v, v.task != NULL);
+  apply_defaults(&v);
   heed_learner_options model = {.size = sizeof model,
                                 .kind = kind,
                                 .layers = v.layers,

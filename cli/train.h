@@ -28,8 +28,8 @@ typedef struct training {
   heed_tokenizer *tokenizer;
   heed_train_options options;
   heed_train_state state;
-  int64_t bytes;       /* that a batch takes */
-  char settings[8192]; /* what a run that is resumed must agree with, a line each */
+  int64_t bytes;  /* that a batch takes */
+  char *settings; /* what a run that is resumed must agree with, a line each */
   bool is_task;
   heed_task task, held_out;
   char *text; /* the data, and what it says as ids */
@@ -53,9 +53,6 @@ extern const char trained_name[];
 int trained_write(const training *t);
 /* A directory without training.txt, and a file, were trained on nothing that is known. */
 int trained_read(heed_context *context, const char *directory, trained *out);
-
-/* All of a file, for free(). */
-int read_whole_file(const char *path, char **out, size_t *length);
 
 /* Runs t->options from t->state to the end, to Ctrl-C or to SIGTERM; logs, evaluates and saves. */
 int training_run(training *t);
