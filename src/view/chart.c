@@ -181,8 +181,7 @@ static heed_status check_panel(heed_context *context, const heed_panel *panel, i
 }
 
 heed_status hd_sheet_open(heed_context *context, hd_arena *arena, const heed_chart *given, hd_sheet *out) {
-  int64_t longest = 2;
-  *out = (hd_sheet){.chart.size = sizeof out->chart};
+  *out = (hd_sheet){.chart.size = sizeof out->chart, .longest = 2};
   HD_REQUIRE(given, context, HEED_E_ARGUMENT, "chart: null");
   HD_TRY(hd_options_read(context, "heed_chart", given, &out->chart, sizeof out->chart));
   const heed_chart *chart = &out->chart;
@@ -191,13 +190,13 @@ heed_status hd_sheet_open(heed_context *context, hd_arena *arena, const heed_cha
   HD_REQUIRE(chart->panels, context, HEED_E_ARGUMENT, "chart: panels is null");
   HD_REQUIRE(chart->paper >= HEED_PAPER_READER && chart->paper <= HEED_PAPER_DARK, context, HEED_E_ARGUMENT,
              "chart: there is no such paper");
-  for (int64_t i = 0; i < chart->panel_count; i++) HD_TRY(check_panel(context, &chart->panels[i], i, &longest));
+  for (int64_t i = 0; i < chart->panel_count; i++) HD_TRY(check_panel(context, &chart->panels[i], i, &out->longest));
   HD_TRY(hd_label_of(context, arena, chart->title, &out->title));
   HD_TRY(hd_label_of(context, arena, chart->caption, &out->caption));
   HD_TRY(hd_label_of(context, arena, chart->command, &out->command));
   HD_TRY(hd_arena_allocate(arena, context, "a chart", chart->panel_count, sizeof *out->x, &out->x));
   HD_TRY(hd_arena_allocate(arena, context, "a chart", chart->panel_count, sizeof *out->y, &out->y));
-  HD_TRY(hd_arena_allocate(arena, context, "a chart", longest, sizeof *out->places, &out->places));
+  HD_TRY(hd_arena_allocate(arena, context, "a chart", out->longest, sizeof *out->places, &out->places));
   for (int64_t i = 0; i < chart->panel_count; i++) scales_of(&chart->panels[i], &out->x[i], &out->y[i]);
   lay_out(out);
   return HEED_OK;
@@ -324,4 +323,21 @@ void hd_sheet_draw(const hd_sheet *sheet, const hd_pen *pen) {
   for (int64_t i = 0; i < sheet->chart.panel_count; i++) put_panel(sheet, pen, i);
   int64_t rows = hd_ceil_div(sheet->chart.panel_count, sheet->columns);
   wrap(&sheet->caption, caption_columns(sheet), pen, MARGIN, top_of_panels(sheet) + (double)rows * panel_height(sheet) + 11, HD_TONE_INK);
+}
+
+heed_status hd_chart_write(heed_context *context, const heed_chart *chart, const heed_sink *sink,
+                           void (*put)(const hd_sheet *sheet, hd_out *out)) {
+  hd_arena arena;
+  hd_sheet sheet;
+  hd_out out;
+  heed_status status;
+  if (!context) return HEED_E_ARGUMENT;
+  hd_arena_init(&arena, context);
+  HD_TRY_DONE(hd_sheet_open(context, &arena, chart, &sheet));
+  hd_out_begin(&out, context, sink);
+  put(&sheet, &out);
+  status = hd_out_end(&out);
+done:
+  hd_arena_free(&arena);
+  return status;
 }

@@ -38,12 +38,16 @@ typedef struct hd_sheet {
   double legend;   /* height that the legends have */
   double plot_width, plot_height;
   double width, height;
-  hd_place *places; /* room for the longest series */
+  int64_t longest;  /* points of the longest series; 2 at least */
+  hd_place *places; /* room for them */
 } hd_sheet;
 
 /* Everything is kept in the arena. HEED_E_ARGUMENT, HEED_E_SHAPE, HEED_E_MEMORY. */
 heed_status hd_sheet_open(heed_context *context, hd_arena *arena, const heed_chart *given, hd_sheet *out);
 void hd_sheet_draw(const hd_sheet *sheet, const hd_pen *pen);
+/* Checks the chart, lets `put` write its sheet as text and closes what was opened. HEED_E_WRITE too. */
+heed_status hd_chart_write(heed_context *context, const heed_chart *chart, const heed_sink *sink,
+                           void (*put)(const hd_sheet *sheet, hd_out *out));
 
 /* A number for people: four digits at most, a point whatever the locale, "1e-7" where there would be many zeros. */
 enum { HD_NUMBER_NAME = 32 };

@@ -42,7 +42,7 @@ static void put_series(hd_out *out, const heed_panel *panel, const heed_series *
   hd_out_text(out, "</table>\n");
 }
 
-static void put_page(hd_out *out, const hd_sheet *sheet) {
+static void put_page(const hd_sheet *sheet, hd_out *out) {
   const heed_chart *chart = &sheet->chart;
   hd_out_text(out, head);
   put_heed_text(out, "<title>", (heed_text){sheet->title.text, (size_t)sheet->title.bytes}, "</title>\n<style>\n");
@@ -60,17 +60,5 @@ static void put_page(hd_out *out, const hd_sheet *sheet) {
 }
 
 heed_status heed_chart_html(heed_context *context, const heed_chart *chart, const heed_sink *sink) {
-  hd_arena arena;
-  hd_sheet sheet;
-  hd_out out;
-  heed_status status;
-  if (!context) return HEED_E_ARGUMENT;
-  hd_arena_init(&arena, context);
-  HD_TRY_DONE(hd_sheet_open(context, &arena, chart, &sheet));
-  hd_out_begin(&out, context, sink);
-  put_page(&out, &sheet);
-  status = hd_out_end(&out);
-done:
-  hd_arena_free(&arena);
-  return status;
+  return hd_chart_write(context, chart, sink, put_page);
 }

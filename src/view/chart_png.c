@@ -61,14 +61,11 @@ static void png_words(void *user, hd_place at, hd_anchor anchor, bool upward, in
 
 static heed_status draw(heed_context *context, hd_arena *arena, const heed_chart *chart, png_pen *p) {
   hd_sheet sheet;
-  int64_t longest = 2;
   HD_TRY(hd_sheet_open(context, arena, chart, &sheet));
-  for (int64_t i = 0; i < sheet.chart.panel_count; i++)
-    for (int64_t s = 0; s < sheet.chart.panels[i].series_count; s++) longest = HD_MAX(longest, sheet.chart.panels[i].series[s].count);
   p->dark = sheet.chart.paper == HEED_PAPER_DARK;
   p->raster =
       (hd_raster){.context = context, .width = (int)ceil(sheet.width * SCALE), .height = (int)ceil(sheet.height * SCALE), .scale = SCALE};
-  HD_TRY(hd_arena_allocate(arena, context, "a chart", longest, sizeof *p->places, &p->places));
+  HD_TRY(hd_arena_allocate(arena, context, "a chart", sheet.longest, sizeof *p->places, &p->places));
   HD_TRY(hd_arena_allocate(arena, context, "the pixels", (int64_t)p->raster.width * p->raster.height, 1, &p->raster.mask));
   memset(p->raster.mask, 0, (size_t)p->raster.width * (size_t)p->raster.height);
   HD_TRY(hd_raster_open(&p->raster, arena, hd_tone_color(HD_TONE_PAPER, p->dark)));

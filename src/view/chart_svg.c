@@ -91,17 +91,5 @@ void hd_sheet_svg(const hd_sheet *sheet, hd_out *out) {
 }
 
 heed_status heed_chart_svg(heed_context *context, const heed_chart *chart, const heed_sink *sink) {
-  hd_arena arena;
-  hd_sheet sheet;
-  hd_out out;
-  heed_status status;
-  if (!context) return HEED_E_ARGUMENT;
-  hd_arena_init(&arena, context);
-  HD_TRY_DONE(hd_sheet_open(context, &arena, chart, &sheet));
-  hd_out_begin(&out, context, sink);
-  hd_sheet_svg(&sheet, &out);
-  status = hd_out_end(&out);
-done:
-  hd_arena_free(&arena);
-  return status;
+  return hd_chart_write(context, chart, sink, hd_sheet_svg);
 }
