@@ -85,6 +85,13 @@ bool hd_ends_with(const char *path, const char *end) {
   return length >= tail && strcmp(path + length - tail, end) == 0;
 }
 
+heed_status hd_join_path(heed_context *context, const char *directory, const char *name, char **path, int64_t *room) {
+  *room = (int64_t)(strlen(directory) + strlen(name) + 2);
+  HD_TRY(hd_allocate(context, "a path", *room, 1, path));
+  snprintf(*path, (size_t)*room, "%s/%s", directory, name);
+  return HEED_OK;
+}
+
 /* ---- writing --------------------------------------------------------------------------------------------------------------- */
 
 static int machine_create(void *user, const char *path) {

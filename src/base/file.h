@@ -23,6 +23,8 @@ heed_status hd_file_load(heed_context *context, const char *path, int64_t limit,
 bool hd_is_directory(const char *path);
 bool hd_file_exists(const char *path);
 bool hd_ends_with(const char *path, const char *end);
+/* DIRECTORY/NAME, with room for what follows; release with hd_release(context, path, *room, 1). */
+heed_status hd_join_path(heed_context *context, const char *directory, const char *name, char **path, int64_t *room);
 
 /* What writing asks of the system: a table, so that a test can let any step fail. Each returns −1 with errno set where it fails. */
 typedef struct hd_file_system {

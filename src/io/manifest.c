@@ -7,13 +7,6 @@
 
 enum { FORMAT = 1, READ_BYTES = 1 << 20, MANIFEST_BYTES = 16 << 20 };
 
-heed_status hd_join_path(heed_context *context, const char *directory, const char *name, char **path, int64_t *room) {
-  *room = (int64_t)(strlen(directory) + strlen(name) + 2);
-  HD_TRY(hd_allocate(context, "a path", *room, 1, path));
-  snprintf(*path, (size_t)*room, "%s/%s", directory, name);
-  return HEED_OK;
-}
-
 static heed_status out_of_memory(heed_context *context) { return hd_fail(context, HEED_E_MEMORY, "out of memory: a manifest"); }
 
 /* ---- writing --------------------------------------------------------------------------------------------------------------- */

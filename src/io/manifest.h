@@ -22,7 +22,4 @@ heed_status hd_manifest_text(heed_context *context, const hd_manifest *manifest,
  * HEED_E_FILE where something is not as it says: the sentence begins with the file. HEED_E_UNSUPPORTED: a later format. */
 heed_status hd_manifest_check(heed_context *context, const char *directory, bool contents, int64_t *step);
 
-/* DIRECTORY/NAME, with room for what follows; release with hd_release(context, path, *room, 1). */
-heed_status hd_join_path(heed_context *context, const char *directory, const char *name, char **path, int64_t *room);
-
 #endif

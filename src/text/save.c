@@ -235,15 +235,14 @@ static heed_status write_one(const saving *s, const char *directory, const char 
                              heed_status (*build)(const saving *s, json_t **out)) {
   json_t *document = NULL;
   char *path = NULL;
-  const int64_t bytes = (int64_t)(strlen(directory) + strlen(name) + 2);
+  int64_t room = 0;
   heed_status status;
   HD_TRY_DONE(build(s, &document));
-  HD_TRY_DONE(hd_allocate(s->context, "a path", bytes, 1, &path));
-  snprintf(path, (size_t)bytes, "%s/%s", directory, name);
+  HD_TRY_DONE(hd_join_path(s->context, directory, name, &path, &room));
   status = hd_json_save(s->context, path, document);
 done:
   json_decref(document);
-  hd_release(s->context, path, bytes, 1);
+  hd_release(s->context, path, room, 1);
   return status;
 }
 
