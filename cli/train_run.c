@@ -49,7 +49,13 @@ static void say_validation(run *r, const heed_train_report *s) {
 
 /* ---- logs ----------------------------------------------------------------------------------------------------------------------- */
 
-static const char csv_head[] = "step,loss,gradient_norm,learning_rate,tokens_per_second,bytes,validation_loss,exact\n";
+/* Of a line, after the step. */
+enum { COLUMNS = 7 };
+static const struct {
+  const char *name;
+  bool validated; /* only where there was a validation */
+} columns[COLUMNS] = {{"loss", false},  {"gradient_norm", false},  {"learning_rate", false}, {"tokens_per_second", false},
+                      {"bytes", false}, {"validation_loss", true}, {"exact", true}};
 
 /* A number, or what the format has for none. */
 static void put_number(FILE *file, double value, const char *none) {
@@ -78,7 +84,7 @@ static long end_of_done(FILE *file, int64_t done) {
 }
 
 /* Begins a log, or goes on with one after the step that the run goes on from. */
-static int open_log(const char *path, bool resume, int64_t done, const char *head, FILE **out) {
+static int open_log(const char *path, bool resume, int64_t done, bool csv, FILE **out) {
   if (!path) return EXIT_OK;
   *out = fopen(path, resume ? "r+" : "w");
   if (!*out && resume && errno == ENOENT) *out = fopen(path, "w");
@@ -86,7 +92,11 @@ static int open_log(const char *path, bool resume, int64_t done, const char *hea
   long end = resume ? end_of_done(*out, done) : 0;
   if (fseek(*out, end, SEEK_SET) == 0 && end > 0 && ftruncate(fileno(*out), end) != 0)
     return error_of(EXIT_FAILED, "%s: cannot be cut to step %lld (%s)", path, (long long)done, strerror(errno));
-  if (head && end == 0) fputs(head, *out);
+  if (csv && end == 0) {
+    fputs("step", *out);
+    for (int i = 0; i < COLUMNS; i++) fprintf(*out, ",%s", columns[i].name);
+    fputc('\n', *out);
+  }
   return EXIT_OK;
 }
 
@@ -103,30 +113,33 @@ static void close_log(run *r, const char *path, FILE *file) {
   if (file && fclose(file) != 0) r->log_code = error_of(EXIT_FAILED, "%s: cannot be written (%s)", path, strerror(errno));
 }
 
+static void write_json(run *r, const heed_train_report *s, const double number[COLUMNS]) {
+  fprintf(r->log, "{\"step\":%lld", (long long)s->step);
+  for (int i = 0; i < COLUMNS; i++) {
+    if (columns[i].validated && !s->evaluated) continue;
+    fprintf(r->log, ",\"%s\":", columns[i].name);
+    put_number(r->log, number[i], "null");
+  }
+  fputs(s->skipped ? ",\"skipped\":true}\n" : "}\n", r->log);
+  end_line(r, r->t->v->log, &r->log);
+}
+
+static void write_csv(run *r, const heed_train_report *s, const double number[COLUMNS]) {
+  fprintf(r->csv, "%lld", (long long)s->step);
+  for (int i = 0; i < COLUMNS; i++) {
+    fputc(',', r->csv);
+    put_number(r->csv, number[i], "");
+  }
+  fputc('\n', r->csv);
+  end_line(r, r->t->v->csv, &r->csv);
+}
+
 static void write_logs(run *r, const heed_train_report *s) {
-  double numbers[] = {
+  const double number[COLUMNS] = {
       s->loss,    s->gradient_norm, s->learning_rate, s->tokens_per_second, (double)s->bytes, s->evaluated ? s->evaluation.loss : NAN,
       exact_of(s)};
-  static const char *const names[] = {"loss", "gradient_norm", "learning_rate", "tokens_per_second", "bytes", "validation_loss", "exact"};
-  if (r->log) {
-    fprintf(r->log, "{\"step\":%lld", (long long)s->step);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-      if (i >= 5 && !s->evaluated) break;
-      fprintf(r->log, ",\"%s\":", names[i]);
-      put_number(r->log, numbers[i], "null");
-    }
-    fprintf(r->log, s->skipped ? ",\"skipped\":true}\n" : "}\n");
-    end_line(r, r->t->v->log, &r->log);
-  }
-  if (r->csv) {
-    fprintf(r->csv, "%lld", (long long)s->step);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-      fputc(',', r->csv);
-      put_number(r->csv, numbers[i], "");
-    }
-    fputc('\n', r->csv);
-    end_line(r, r->t->v->csv, &r->csv);
-  }
+  if (r->log) write_json(r, s, number);
+  if (r->csv) write_csv(r, s, number);
 }
 
 /* ---- saving --------------------------------------------------------------------------------------------------------------------- */
@@ -236,8 +249,8 @@ static int begin(run *r) {
   remove_leftovers(v->out);
   remove_leftovers(best);
   if (v->resume) TRY(load(r));
-  TRY(open_log(v->log, v->resume, t->state.step, NULL, &r->log));
-  TRY(open_log(v->csv, v->resume, t->state.step, csv_head, &r->csv));
+  TRY(open_log(v->log, v->resume, t->state.step, false, &r->log));
+  TRY(open_log(v->csv, v->resume, t->state.step, true, &r->csv));
   TRY(trained_write(t));
 done:
   return code;
