@@ -20,6 +20,8 @@ typedef vf vm;
 
 #define INLINE static inline __attribute__((always_inline))
 
+#include "vec_ymm.h"
+
 /* One operation on both halves. */
 #define BOTH_1(name, op)                                                                                                                   \
   INLINE vf name(vf a) { return (vf){op(a.lo), op(a.hi)}; }
@@ -46,28 +48,14 @@ INLINE vm v_eq(vf a, vf b) { return (vm){_mm256_cmp_ps(a.lo, b.lo, _CMP_EQ_OQ), 
 INLINE vf v_select(vm m, vf a, vf b) { return (vf){_mm256_blendv_ps(b.lo, a.lo, m.lo), _mm256_blendv_ps(b.hi, a.hi, m.hi)}; }
 INLINE bool v_any(vm m) { return _mm256_movemask_ps(_mm256_or_ps(m.lo, m.hi)) != 0; }
 
-INLINE __m256 half_mask(uint64_t bits) {
-  const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-  return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int)(bits & 0xff)), lane), lane));
-}
-INLINE vm v_mask(uint64_t bits) { return (vm){half_mask(bits), half_mask(bits >> 8)}; }
+INLINE vm v_mask(uint64_t bits) { return (vm){y_mask(bits), y_mask(bits >> 8)}; }
 
-INLINE __m256 half_abs(__m256 a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
-INLINE __m256 half_copysign(__m256 magnitude, __m256 sign) {
-  return _mm256_or_ps(half_abs(magnitude), _mm256_and_ps(_mm256_set1_ps(-0.0f), sign));
-}
-INLINE __m256 half_exponent(__m256 x) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(x), 23)); }
-BOTH_1(v_abs, half_abs)
-BOTH_2(v_copysign, half_copysign)
-BOTH_1(v_exponent, half_exponent)
+BOTH_1(v_abs, y_abs)
+BOTH_2(v_copysign, y_copysign)
+BOTH_1(v_exponent, y_exponent)
 
-INLINE __m256 half_load_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
-INLINE __m256 half_load_bf16(const uint16_t *p) {
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
-}
-INLINE __m256 half_load_i8(const int8_t *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))); }
-INLINE vf v_load_f16(const uint16_t *p) { return (vf){half_load_f16(p), half_load_f16(p + 8)}; }
-INLINE vf v_load_bf16(const uint16_t *p) { return (vf){half_load_bf16(p), half_load_bf16(p + 8)}; }
+INLINE vf v_load_f16(const uint16_t *p) { return (vf){y_load_f16(p), y_load_f16(p + 8)}; }
+INLINE vf v_load_bf16(const uint16_t *p) { return (vf){y_load_bf16(p), y_load_bf16(p + 8)}; }
 INLINE void v_store_f16(uint16_t *p, vf x) {
   _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x.lo, _MM_FROUND_TO_NEAREST_INT));
   _mm_storeu_si128((__m128i *)(p + 8), _mm256_cvtps_ph(x.hi, _MM_FROUND_TO_NEAREST_INT));
@@ -77,31 +65,11 @@ INLINE void v_store_bf16(uint16_t *p, vf x) {
   v_store(lane, x);
   for (int i = 0; i < LANES; i++) p[i] = hd_f32_to_bf16(lane[i]);
 }
-INLINE vf v_load_i8(const int8_t *p) { return (vf){half_load_i8(p), half_load_i8(p + 8)}; }
+INLINE vf v_load_i8(const int8_t *p) { return (vf){y_load_i8(p), y_load_i8(p + 8)}; }
 
-INLINE __m256 half_bf16_of(__m256 word, const int place) {
-  __m256i bits = _mm256_castps_si256(word);
-  return _mm256_castsi256_ps(place ? _mm256_and_si256(bits, _mm256_set1_epi32((int)0xffff0000)) : _mm256_slli_epi32(bits, 16));
-}
-INLINE __m256 half_load_codes(const uint8_t *p) {
-  long long eight;
-  memcpy(&eight, p, sizeof eight);
-  const int none = (int)0x80800080;
-  const __m256i at =
-      _mm256_setr_epi32(none, none + 0x100, none + 0x200, none + 0x300, none + 0x400, none + 0x500, none + 0x600, none + 0x700);
-  return _mm256_castsi256_ps(_mm256_or_si256(_mm256_shuffle_epi8(_mm256_set1_epi64x(eight), at), _mm256_set1_epi32(0x47000000)));
-}
-INLINE __m256 half_code_of(__m256 word, const int place) {
-  const __m256i bits = _mm256_castps_si256(word), base = _mm256_set1_epi32(0x47000000);
-  if (place == 1) return _mm256_castsi256_ps(_mm256_or_si256(_mm256_and_si256(bits, _mm256_set1_epi32(0xff00)), base));
-  const int none = (int)0x80800080 | place << 8;
-  const __m256i at =
-      _mm256_setr_epi32(none, none + 0x0400, none + 0x0800, none + 0x0c00, none, none + 0x0400, none + 0x0800, none + 0x0c00);
-  return _mm256_castsi256_ps(_mm256_or_si256(_mm256_shuffle_epi8(bits, at), base));
-}
-INLINE vf v_bf16_of(vf word, const int place) { return (vf){half_bf16_of(word.lo, place), half_bf16_of(word.hi, place)}; }
-INLINE vf v_load_codes(const uint8_t *p) { return (vf){half_load_codes(p), half_load_codes(p + 8)}; }
-INLINE vf v_code_of(vf word, const int place) { return (vf){half_code_of(word.lo, place), half_code_of(word.hi, place)}; }
+INLINE vf v_bf16_of(vf word, const int place) { return (vf){y_bf16_of(word.lo, place), y_bf16_of(word.hi, place)}; }
+INLINE vf v_load_codes(const uint8_t *p) { return (vf){y_load_codes(p), y_load_codes(p + 8)}; }
+INLINE vf v_code_of(vf word, const int place) { return (vf){y_code_of(word.lo, place), y_code_of(word.hi, place)}; }
 
 typedef struct {
   __m256i lo, hi;
@@ -116,21 +84,11 @@ INLINE vi v_and(vi a, uint32_t mask) {
 INLINE vi v_or(vi a, vi b) { return (vi){_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)}; }
 INLINE vi v_xor(vi a, vi b) { return (vi){_mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)}; }
 INLINE vi v_set_u32(uint32_t x) { return (vi){_mm256_set1_epi32((int)x), _mm256_set1_epi32((int)x)}; }
-INLINE void half_mul_wide(__m256i a, uint32_t factor, __m256i *low, __m256i *high) {
-  const __m256i f = _mm256_set1_epi32((int)factor);
-  __m256i even = _mm256_mul_epu32(a, f), odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), f);
-  *low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
-  *high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
-}
 INLINE void v_mul_wide(vi a, uint32_t factor, vi *low, vi *high) {
-  half_mul_wide(a.lo, factor, &low->lo, &high->lo);
-  half_mul_wide(a.hi, factor, &low->hi, &high->hi);
+  y_mul_wide(a.lo, factor, &low->lo, &high->lo);
+  y_mul_wide(a.hi, factor, &low->hi, &high->hi);
 }
-INLINE uint64_t half_above(__m256i a, uint32_t limit) {
-  const __m256i top = _mm256_set1_epi32((int)0x80000000), edge = _mm256_set1_epi32((int)(limit ^ 0x80000000));
-  return (uint64_t)_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_xor_si256(a, top), edge)));
-}
-INLINE uint64_t v_above(vi a, uint32_t limit) { return half_above(a.lo, limit) | half_above(a.hi, limit) << 8; }
+INLINE uint64_t v_above(vi a, uint32_t limit) { return y_above(a.lo, limit) | y_above(a.hi, limit) << 8; }
 INLINE vi v_shift(vi a, const int right) {
   if (right >= 0) return (vi){_mm256_srli_epi32(a.lo, right), _mm256_srli_epi32(a.hi, right)};
   return (vi){_mm256_slli_epi32(a.lo, -right), _mm256_slli_epi32(a.hi, -right)};
@@ -141,17 +99,10 @@ INLINE vi v_shift_by(vi a, int right) {
 }
 INLINE vf v_float(vi a) { return (vf){_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
 INLINE vf v_nibble(vi a) { return v_float(v_and(a, 15)); }
-INLINE __m256 half_lookup(__m256i a, const float *table) {
-  __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), a), high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), a);
-  return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(a, 28)));
-}
-INLINE vf v_lookup(vi a, const float table[16]) { return (vf){half_lookup(a.lo, table), half_lookup(a.hi, table)}; }
+INLINE vf v_lookup(vi a, const float table[16]) { return (vf){y_lookup(a.lo, table), y_lookup(a.hi, table)}; }
 
 INLINE vf v_swap_pairs(vf a) { return (vf){_mm256_permute_ps(a.lo, 0xb1), _mm256_permute_ps(a.hi, 0xb1)}; }
-INLINE __m256 half_load_pairs(const float *p) {
-  return _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
-}
-INLINE vf v_load_pairs(const float *p) { return (vf){half_load_pairs(p), half_load_pairs(p + 4)}; }
+INLINE vf v_load_pairs(const float *p) { return (vf){y_load_pairs(p), y_load_pairs(p + 4)}; }
 
 INLINE void v_transpose(vf r[LANES]) {
   float square[LANES][LANES];
