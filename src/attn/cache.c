@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-enum { BLOCK = 32, CODE_ZERO = 128, SLAB_BYTES = 64 << 20 };
+enum { BLOCK = 32, SLAB_BYTES = 64 << 20 };
 
 /* Lengths stay far inside 64 bits, as positions do. */
 static const int64_t FAR = (int64_t)1 << 60;
@@ -234,13 +234,13 @@ static void store_block(const float *x, int n, uint8_t *code, uint16_t *scale) {
     finite &= isfinite(x[i]) != 0;
     largest = fmaxf(largest, fabsf(x[i]));
   }
-  memset(code, CODE_ZERO, BLOCK);
+  memset(code, HD_CODE_ZERO, BLOCK);
   *scale = hd_f32_to_f16(largest / 127);
   if (!finite || isinf(hd_f16_to_f32(*scale))) {
     *scale = hd_f32_to_f16(NAN);
   } else if (hd_f16_to_f32(*scale) != 0) {
     float inverse = 1 / (largest / 127);
-    for (int i = 0; i < n; i++) code[i] = (uint8_t)(CODE_ZERO + (int)roundf(x[i] * inverse));
+    for (int i = 0; i < n; i++) code[i] = (uint8_t)(HD_CODE_ZERO + (int)roundf(x[i] * inverse));
   }
 }
 

@@ -14,9 +14,9 @@ INLINE float v_first(vf x) {
 
 INLINE int64_t stored_size(const hd_storage type) { return type == HD_F32 ? 4 : type == HD_Q8_0 ? 1 : 2; }
 
-/* A byte u of a quantised row means the code u − 128. It is loaded as 2^15 + u, for which it only has to be put into the place of a float's bits 8 to 15; one multiply-add makes
+/* A byte u of a quantised row means the code u − HD_CODE_ZERO. It is loaded as 2^15 + u, for which it only has to be put into the place of a float's bits 8 to 15; one multiply-add makes
  * the number of it. Nothing is rounded on the way: a half has 11 bits, and what is taken off 9. */
-static const float CODE_BASE = 32768, CODE_ZERO = 32768 + 128;
+static const float CODE_BASE = 32768, CODE_ZERO = 32768 + HD_CODE_ZERO;
 
 typedef struct {
   vf factor, shift;

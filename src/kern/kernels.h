@@ -92,8 +92,9 @@ typedef struct hd_dropout {
   bool accumulate; /* add to what out holds */
 } hd_dropout;
 
-/* Rows of at most 64 keys as they lie in memory: row i's numbers are neighbours at data + i · stride bytes, of type F32, F16, BF16 or Q8_0. A row of Q8_0 is its codes plus 128, as
- * bytes, filled up to whole blocks of 32; the scale of its block b is scale[64 b + i], and a vector of halves may be read there whatever i is. */
+/* Rows of at most 64 keys as they lie in memory: row i's numbers are neighbours at data + i · stride bytes, of type F32, F16, BF16 or Q8_0. A row of Q8_0 is its codes plus HD_CODE_ZERO,
+ * as bytes, filled up to whole blocks of 32; the scale of its block b is scale[64 b + i], and a vector of halves may be read there whatever i is. */
+enum { HD_CODE_ZERO = 128 };
 typedef struct hd_stored {
   const void *data;
   int64_t stride;
