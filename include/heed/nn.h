@@ -43,13 +43,20 @@ typedef struct heed_parameter_options {
 /* A parameter of zeros. name is copied and must be new. HEED_E_ARGUMENT, HEED_E_OVERFLOW, HEED_E_MEMORY; *out is NULL on error. */
 HEED_API heed_status heed_parameters_add(heed_parameters *parameters, const char *name, int ndim, const int64_t *dim,
                                          const heed_parameter_options *options, heed_tensor **out);
+/* A weight matrix [outputs, inputs] that stays as model files store it: type by its name in GGUF ("F16", "BF16", "Q8_0", "Q4_0", "Q4_K", ...), rows in the file's layout, each a whole number of blocks;
+ * they are copied, packed for the kernels. It is frozen. As w of heed_tape_linear and table of heed_tape_embedding it is what it would be in f32, to the bit, and gradients pass through to x, but
+ * no more than a piece of it is ever in f32; other operations refuse it (HEED_E_TYPE), and heed_tensor_value has no data. HEED_E_ARGUMENT, HEED_E_TYPE (no such type), HEED_E_SHAPE,
+ * HEED_E_OVERFLOW, HEED_E_MEMORY; *out is NULL on error. */
+HEED_API heed_status heed_parameters_add_stored(heed_parameters *parameters, const char *name, const char *type, int64_t outputs,
+                                                int64_t inputs, const void *rows, heed_tensor **out);
 HEED_API int64_t heed_parameters_count(const heed_parameters *parameters);
 /* NULL outside [0, count). */
 HEED_API heed_tensor *heed_parameters_at(const heed_parameters *parameters, int64_t i);
 /* NULL: there is none of that name. */
 HEED_API heed_tensor *heed_parameters_find(const heed_parameters *parameters, const char *name);
-/* Numbers in all of them. */
+/* Numbers in all of them, and in those that are not frozen. */
 HEED_API int64_t heed_parameters_size(const heed_parameters *parameters);
+HEED_API int64_t heed_parameters_learning(const heed_parameters *parameters);
 /* The next backward pass writes gradients instead of adding to them. */
 HEED_API void heed_parameters_forget_gradients(heed_parameters *parameters);
 
@@ -106,7 +113,7 @@ HEED_API bool heed_tape_first_nonfinite(const heed_tape *tape, char *text, size_
 /* ---- operations -----------------------------------------------------------------------------------------------------------------
  * All fail with HEED_E_SHAPE or HEED_E_TYPE where inputs do not fit, HEED_E_ARGUMENT where one is NULL, and HEED_E_MEMORY. Inputs are f32 where nothing else is said. */
 
-/* y [...,outputs] = x [...,inputs] · wᵀ + b with w [outputs, inputs], b [outputs] or NULL. */
+/* y [...,outputs] = x [...,inputs] · wᵀ + b with w [outputs, inputs], perhaps stored as in a file, b [outputs] or NULL. */
 HEED_API heed_tensor *heed_tape_linear(heed_tape *tape, heed_tensor *x, heed_tensor *w, heed_tensor *b);
 
 /* a + b. b has a's shape, or its last dimensions and is then added to every such part: [n,w] to [B,n,w], [w] to rows. */
@@ -131,7 +138,7 @@ HEED_API heed_tensor *heed_tape_activate(heed_tape *tape, heed_tensor *x, heed_a
 /* x [...,2f], rows of gate and up side by side -> act(gate) · up [...,f]. With SILU: SwiGLU. */
 HEED_API heed_tensor *heed_tape_gate(heed_tape *tape, heed_tensor *x, heed_activation kind);
 
-/* ids i32 [...] -> those rows of table [vocabulary,width]: [...,width]. HEED_E_ARGUMENT: an id is not a row's. */
+/* ids i32 [...] -> those rows of table [vocabulary,width], perhaps stored as in a file: [...,width]. HEED_E_ARGUMENT: an id is not a row's. */
 HEED_API heed_tensor *heed_tape_embedding(heed_tape *tape, heed_tensor *ids, heed_tensor *table);
 /* The same of any x [n,width]: rows i32 [...] -> [...,width]. */
 HEED_API heed_tensor *heed_tape_gather(heed_tape *tape, heed_tensor *x, heed_tensor *rows);

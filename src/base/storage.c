@@ -19,6 +19,12 @@ hd_storage hd_storage_from_gguf(uint32_t number) {
   return HD_STORAGE_COUNT;
 }
 
+hd_storage hd_storage_from_name(const char *name) {
+  int i = 0;
+  while (i < HD_STORAGE_COUNT && strcmp(table[i].name, name) != 0) i++;
+  return (hd_storage)i;
+}
+
 #define COMMA_NAME(name, number, elements, bytes) ", " #name
 static const char known[] = HD_STORAGE_LIST(COMMA_NAME);
 const char *hd_storage_known(void) { return known + 2; }

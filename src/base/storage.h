@@ -35,6 +35,8 @@ int64_t hd_storage_block(hd_storage type); /* elements a block */
 int64_t hd_storage_bytes(hd_storage type); /* bytes a block */
 /* HD_STORAGE_COUNT for a GGUF number whose values heed cannot read. */
 hd_storage hd_storage_from_gguf(uint32_t number);
+/* HD_STORAGE_COUNT for a name that is none of the list. */
+hd_storage hd_storage_from_name(const char *name);
 /* "F32, F16, ..." for messages; static. */
 const char *hd_storage_known(void);
 

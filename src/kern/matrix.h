@@ -25,6 +25,11 @@ heed_status hd_matrix_pack(heed_context *context, hd_arena *arena, hd_storage st
 heed_status hd_matrix_product(heed_context *context, const hd_matrix *matrix, const float *x, int64_t rows, int64_t x_stride,
                               const float *bias, float *y, int64_t y_stride);
 
+/* The product with the matrix the other way round, for gradients: y[r][i] (+)= Σ_o x[r][o] · w[o][i], one fused chain over ascending o that begins at what y holds if `accumulate`.
+ * x [rows, outputs], y [rows, inputs]. HEED_E_MEMORY: y is untouched. */
+heed_status hd_matrix_product_turned(heed_context *context, const hd_matrix *matrix, const float *x, int64_t rows, int64_t x_stride,
+                                     bool accumulate, float *y, int64_t y_stride);
+
 /* The inputs values of one output's row, exactly those the product uses: an embedding looked up. */
 void hd_matrix_row(const heed_context *context, const hd_matrix *matrix, int64_t output, float *out);
 

@@ -38,6 +38,7 @@ enum { LEAST_WORK = 1 << 18 };
 struct work {
   const hd_kernels *kernels;
   hd_panels panels; /* packed weights, or data NULL: */
+  bool turned;      /* their inputs are the outputs here, their outputs the inputs */
   hd_rectangle w;   /* [inputs, outputs] */
   hd_rectangle x;   /* [rows, inputs] */
   hd_rectangle y;   /* [rows, outputs] */
@@ -64,6 +65,7 @@ struct work {
 struct worker {
   float *slab, *x_block,
       *y_block;       /* [HD_GROUP][BLOCK_INPUTS], [piece_rows][BLOCK_STRIDE], [piece_rows][y_stride]; the last two unless in place */
+  float *turning;     /* [BLOCK_INPUTS / HD_PANEL][HD_GROUP][HD_PANEL] where weights are turned */
   const void *copied; /* what x_block holds */
   int64_t copied_rows, copied_inputs;
 };
@@ -93,9 +95,26 @@ static int64_t entry_offset(const struct work *p, int64_t entry, const int64_t *
   return offset;
 }
 
+/* The same of packed weights that are turned: a block of their panels, as it lies, and then square by square. */
+static void fill_turned_slab(const struct part *part, int64_t first, int64_t outputs, int64_t from, int64_t inputs) {
+  const struct work *p = part->work;
+  float *turning = part->worker->turning;
+  p->kernels->unpack(&p->panels, from / HD_PANEL, hd_ceil_div(inputs, HD_PANEL), part->first_output + first, outputs, turning);
+  for (int64_t i = 0; i < inputs; i += HD_PANEL)
+    for (int64_t o = 0; o < outputs; o += HD_PANEL) {
+      const hd_rectangle square = {turning + i * outputs + o * HD_PANEL, HEED_F32, 1, HD_PANEL};
+      p->kernels->gather(&square, HD_MIN(HD_PANEL, inputs - i), HD_MIN(HD_PANEL, outputs - o), part->worker->slab + o * inputs + i * HD_PANEL,
+                         HD_PANEL);
+    }
+}
+
 /* Inputs [from, from + inputs) of a group of weights that begins at the part's output `first`. */
 static void fill_slab(const struct part *part, int64_t first, int64_t outputs, int64_t from, int64_t inputs) {
   const struct work *p = part->work;
+  if (p->turned) {
+    fill_turned_slab(part, first, outputs, from, inputs);
+    return;
+  }
   if (p->panels.data) {
     p->kernels->unpack(&p->panels, (part->first_output + first) / HD_PANEL, hd_ceil_div(outputs, HD_PANEL), from, inputs,
                        part->worker->slab);
@@ -254,7 +273,7 @@ static heed_status multiply_many(heed_context *context, struct work *p) {
                   (p->outputs <= HD_GROUP || (p->inputs <= BLOCK_INPUTS && p->x.row_stride == p->inputs));
   cut(context, p);
   const int64_t workers = p->worker_count, slab = HD_GROUP * BLOCK_INPUTS, x_block = p->x_in_place ? 0 : p->piece_rows * BLOCK_STRIDE;
-  const int64_t floats = slab + x_block + (p->y_in_place ? 0 : p->piece_rows * p->y_stride);
+  const int64_t y_block = p->y_in_place ? 0 : p->piece_rows * p->y_stride, floats = slab + x_block + y_block + (p->turned ? slab : 0);
   float *scratch = NULL;
   heed_status status = HEED_OK;
   HD_TRY_DONE(hd_allocate(context, "matrix product", workers * floats, sizeof *scratch, &scratch));
@@ -262,7 +281,10 @@ static heed_status multiply_many(heed_context *context, struct work *p) {
   HD_TRY_DONE(hd_allocate(context, "matrix product", p->slots, sizeof *p->state, &p->state));
   for (int64_t i = 0; i < workers; i++) {
     float *at = scratch + i * floats;
-    p->workers[i] = (struct worker){.slab = at, .x_block = at + slab, .y_block = at + slab + x_block};
+    p->workers[i] = (struct worker){.slab = at,
+                                    .x_block = at + slab,
+                                    .y_block = at + slab + x_block,
+                                    .turning = p->turned ? at + slab + x_block + y_block : NULL};
   }
   for (int64_t i = 0; i < p->slots; i++) atomic_init(&p->state[i], 0);
   hd_parallel(context, workers, run_worker, p);
@@ -312,6 +334,23 @@ heed_status hd_matrix_product(heed_context *context, const hd_matrix *matrix, co
   if (rows > 1) return multiply_many(context, &work);
   multiply_one(context, &work);
   return HEED_OK;
+}
+
+heed_status hd_matrix_product_turned(heed_context *context, const hd_matrix *matrix, const float *x, int64_t rows, int64_t x_stride,
+                                     bool accumulate, float *y, int64_t y_stride) {
+  struct work work = {
+      .kernels = hd_kernels_of(context),
+      .panels = hd_matrix_panels(matrix),
+      .turned = true,
+      .x = {(void *)x, HEED_F32, x_stride, 1},
+      .y = {y, HEED_F32, y_stride, 1},
+      .accumulate = accumulate,
+      .rows = rows,
+      .outputs = matrix->inputs,
+      .inputs = matrix->outputs,
+      .entries = 1,
+  };
+  return rows == 0 || matrix->inputs == 0 ? HEED_OK : multiply_many(context, &work);
 }
 
 /* The last dimension of the batch becomes rows where the weights are shared and its entries follow each other as rows do. */

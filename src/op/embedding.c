@@ -1,8 +1,10 @@
 /* embedding.c: rows of a table by their numbers.
  *
  *   y[p] = table[ids[p]]      dtable[i] = Σ over the p with ids[p] = i of dy[p], p ascending
- * Nothing is saved. ids i32 [...], table [rows,width], y [...,width]. Embedding and gather are one operation under two names. */
+ * Nothing is saved. ids i32 [...], table [rows,width], which may be stored as in a file, y [...,width]. Embedding and gather are one operation under two names. */
 #include "elements.h"
+
+#include "../kern/matrix.h"
 
 enum { TABLE, IDS };
 
@@ -24,6 +26,17 @@ static void take(const hd_elements *e, int64_t first, int64_t rows) {
   for (int64_t p = first; p < first + rows; p++) memcpy(e->out + p * e->width, e->a + ids[p] * e->width, (size_t)e->width * sizeof *e->out);
 }
 
+static void take_stored(const hd_elements *e, int64_t first, int64_t rows) {
+  const heed_context *context = hd_tape_context(e->node->tape);
+  const int32_t *ids = hd_index(e->node->in[IDS]);
+  for (int64_t p = first; p < first + rows; p++) {
+    const hd_matrix *part = e->node->in[TABLE]->stored;
+    int64_t row = ids[p];
+    while (row >= part->outputs) row -= part++->outputs;
+    hd_matrix_row(context, part, row, e->out + p * e->width);
+  }
+}
+
 static heed_status check_ids(heed_context *context, const hd_node *node) {
   const heed_tensor *table = node->in[TABLE], *ids = node->in[IDS];
   for (int64_t p = 0; p < hd_count(ids); p++)
@@ -35,7 +48,7 @@ static heed_status check_ids(heed_context *context, const hd_node *node) {
 
 static heed_status forward(heed_context *context, const hd_node *node) {
   HD_TRY(check_ids(context, node));
-  hd_elements_run(context, &(hd_elements){.work = take,
+  hd_elements_run(context, &(hd_elements){.work = node->in[TABLE]->stored ? take_stored : take,
                                           .rows = hd_count(node->in[IDS]),
                                           .width = hd_columns(node->out),
                                           .node = node,
@@ -81,12 +94,13 @@ static void reference(const hd_node *node, const double *const *in, double *out)
 static void sample(hd_sample *s) {
   s->inputs = 2;
   s->in[TABLE] = (hd_sample_input){.ndim = 2, .dim = {hd_sample_pick(s, 1, 40), hd_sample_pick(s, 1, 150)}};
+  if (hd_sample_pick(s, 0, 2) == 0) hd_sample_store(s, &s->in[TABLE]);
   hd_sample_shape(s, &s->in[IDS], 60);
   s->in[IDS].below = s->in[TABLE].dim[0];
 }
 
-HD_OPERATION(embedding, .checks_types = true, .output_unread = true);
-HD_OPERATION(gather, .checks_types = true, .output_unread = true);
+HD_OPERATION(embedding, .checks_types = true, .output_unread = true, .stored = 1 << TABLE);
+HD_OPERATION(gather, .checks_types = true, .output_unread = true, .stored = 1 << TABLE);
 
 heed_tensor *heed_tape_embedding(heed_tape *tape, heed_tensor *ids, heed_tensor *table) {
   return hd_tape_apply(tape, &hd_op_embedding, 2, (heed_tensor *[]){table, ids}, 2, NULL);

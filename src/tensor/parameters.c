@@ -9,7 +9,7 @@ struct heed_parameters {
   heed_context *context;
   hd_arena arena;
   heed_tensor **list;
-  int64_t count, room, size;
+  int64_t count, room, size, learning; /* numbers in all, and in those that are not frozen */
 };
 
 /* ---- any tensor ------------------------------------------------------------------------------------------------------------------ */
@@ -64,8 +64,8 @@ void heed_parameters_free(heed_parameters *set) {
   hd_release(set->context, set, 1, sizeof *set);
 }
 
-static heed_status add(heed_parameters *set, const char *name, int ndim, const int64_t *dim, const heed_parameter_options *options,
-                       heed_tensor **out) {
+/* A parameter without numbers. */
+static heed_status add_named(heed_parameters *set, const char *name, int ndim, const int64_t *dim, heed_tensor **out) {
   heed_context *context = set->context;
   heed_tensor *t;
   char *copy;
@@ -76,19 +76,49 @@ static heed_status add(heed_parameters *set, const char *name, int ndim, const i
   HD_TRY(hd_arena_allocate(&set->arena, context, name, 1, sizeof *t, &t));
   HD_TRY(hd_arena_allocate(&set->arena, context, name, 1, sizeof *t->buffer, &t->buffer));
   HD_TRY(hd_arena_text(&set->arena, context, name, strlen(name), &copy));
-  HD_TRY(hd_arena_allocate(&set->arena, context, name, count, sizeof(float), &t->buffer->value));
-  if (!options->frozen) HD_TRY(hd_arena_allocate(&set->arena, context, name, count, sizeof(float), &t->buffer->gradient));
   t->name = copy;
   t->ndim = ndim;
   memcpy(t->dim, dim, (size_t)ndim * sizeof *dim);
   t->parameter = true;
+  t->buffer->count = count;
+  t->buffer->kept = true;
+  *out = t;
+  return HEED_OK;
+}
+
+/* Into the list, for which there is room. */
+static void enlist(heed_parameters *set, heed_tensor *t) {
+  set->list[set->count++] = t;
+  set->size += hd_count(t);
+  if (!t->frozen) set->learning += hd_count(t);
+}
+
+static heed_status add(heed_parameters *set, const char *name, int ndim, const int64_t *dim, const heed_parameter_options *options,
+                       heed_tensor **out) {
+  heed_context *context = set->context;
+  heed_tensor *t;
+  HD_TRY(add_named(set, name, ndim, dim, &t));
+  HD_TRY(hd_arena_allocate(&set->arena, context, name, hd_count(t), sizeof(float), &t->buffer->value));
+  if (!options->frozen) HD_TRY(hd_arena_allocate(&set->arena, context, name, hd_count(t), sizeof(float), &t->buffer->gradient));
   t->frozen = options->frozen;
   t->decays = ndim > 1 && !options->no_decay;
-  t->buffer->count = count;
   t->buffer->wants = !options->frozen;
-  t->buffer->kept = true;
-  set->list[set->count++] = t;
-  set->size += count;
+  enlist(set, t);
+  *out = t;
+  return HEED_OK;
+}
+
+hd_arena *hd_parameters_arena(heed_parameters *set) { return &set->arena; }
+heed_context *hd_parameters_context(const heed_parameters *set) { return set->context; }
+
+heed_status hd_parameters_add_stored(heed_parameters *set, const char *name, const int64_t dim[2], const struct hd_matrix *part, int parts,
+                                     heed_tensor **out) {
+  heed_tensor *t;
+  HD_TRY(add_named(set, name, 2, dim, &t));
+  t->frozen = true;
+  t->stored = part;
+  t->stored_parts = parts;
+  enlist(set, t);
   *out = t;
   return HEED_OK;
 }
@@ -105,6 +135,7 @@ heed_status heed_parameters_add(heed_parameters *set, const char *name, int ndim
 
 int64_t heed_parameters_count(const heed_parameters *set) { return set ? set->count : 0; }
 int64_t heed_parameters_size(const heed_parameters *set) { return set ? set->size : 0; }
+int64_t heed_parameters_learning(const heed_parameters *set) { return set ? set->learning : 0; }
 heed_tensor *heed_parameters_at(const heed_parameters *set, int64_t i) { return set && i >= 0 && i < set->count ? set->list[i] : NULL; }
 
 heed_tensor *heed_parameters_find(const heed_parameters *set, const char *name) {

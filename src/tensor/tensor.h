@@ -44,6 +44,8 @@ struct heed_tensor {
   int64_t dim[HEED_MAX_DIM];
   const char *name; /* of a parameter, otherwise of the operation that made it; borrowed */
   bool parameter, decays, frozen;
+  const struct hd_matrix *stored; /* a frozen matrix as a file stores it (kern/matrix.h), its rows in so many parts; value is NULL then. NULL: plain numbers */
+  int stored_parts;
   bool stale; /* an operation has changed the buffer in place: what this tensor meant is gone */
 };
 
@@ -92,6 +94,7 @@ typedef struct hd_sample_input {
   int64_t floor;         /* may be −1: ignored */
   double offset, spread; /* numbers are offset + spread · normal; spread 0: 1 */
   double apart;          /* > 0: numbers keep this far from 0, where the operation has a kink */
+  int stored;            /* > 0: a matrix of random blocks of hd_storage stored − 1 */
 } hd_sample_input;
 typedef struct hd_sample {
   uint64_t seed, draws;
@@ -101,6 +104,8 @@ typedef struct hd_sample {
 } hd_sample;
 /* A whole number in [low, high]. */
 int64_t hd_sample_pick(hd_sample *sample, int64_t low, int64_t high);
+/* A matrix becomes one as a file stores it, of any type, its rows as long as blocks ask for. */
+void hd_sample_store(hd_sample *sample, hd_sample_input *in);
 /* Rank from 1 to 3 and dimensions in [1, most] of an input. */
 void hd_sample_shape(hd_sample *sample, hd_sample_input *in, int64_t most);
 
@@ -114,6 +119,7 @@ struct hd_operation {
   const char *why_not;
   bool output_unread; /* backward does not look at out's value */
   bool checks_types;  /* shape does; otherwise the tape refuses inputs that are not f32 */
+  uint32_t stored;    /* bit i: input i may be a matrix as a file stores it */
   /* The formula by plain loops. in[i] is NULL for absent inputs and indices. */
   void (*reference)(const hd_node *node, const double *const *in, double *out);
   void (*sample)(hd_sample *sample);
@@ -124,6 +130,13 @@ static inline bool hd_may_change(const hd_node *node, int i) { return node->in[i
 /* Where backward puts the gradient of input i: NULL if nobody wants it. *accumulate: add to what is there, otherwise write every element. To be called once for each place of an input. */
 float *hd_gradient(const hd_node *node, int i, bool *accumulate);
 static inline const float *hd_upstream(const hd_node *node) { return node->out->buffer->gradient; }
+
+/* A frozen parameter [rows of all parts, inputs] that is read where it lies. The parts, one below the other, are borrowed for the life of the set. */
+heed_status hd_parameters_add_stored(heed_parameters *parameters, const char *name, const int64_t dim[2], const struct hd_matrix *part,
+                                     int parts, heed_tensor **out);
+/* Where such matrices may be packed; goes with the set. */
+hd_arena *hd_parameters_arena(heed_parameters *parameters);
+heed_context *hd_parameters_context(const heed_parameters *parameters);
 
 /* Keeps the tape's first error; true if status, and everything before, is ok. */
 bool hd_tape_note(heed_tape *tape, heed_status status);

@@ -2,6 +2,7 @@
 #include "test.h"
 
 #include "guard_pages.h"
+#include "stored.h"
 
 #include "../../src/base/file.h"
 #include "../../src/kern/kernels.h"
@@ -11,8 +12,7 @@
 #include <stdio.h>
 
 static uint32_t seed;
-static uint32_t next_random(void) { return seed = seed * 1664525 + 1013904223; }
-static float random_float(void) { return (float)(int32_t)next_random() * 0x1p-31f; }
+static float random_float(void) { return stored_float(&seed); }
 
 static float *guarded_floats(int64_t n) {
   float *out = before_guard((size_t)n * sizeof *out);
@@ -73,29 +73,9 @@ static void stored_numbers_mean_what_the_format_says(void **state) {
 
 /* Random rows of a storage type with halves that are finite and not tiny. */
 static unsigned char *random_rows(hd_storage storage, int64_t elements, int64_t *bytes) {
-  int64_t block = hd_storage_bytes(storage), blocks = elements / hd_storage_block(storage);
-  *bytes = blocks * block;
+  *bytes = elements / hd_storage_block(storage) * hd_storage_bytes(storage);
   unsigned char *rows = before_guard((size_t)*bytes);
-  for (int64_t i = 0; i < *bytes; i++) rows[i] = (unsigned char)(next_random() >> 24);
-  for (int64_t i = 0; i < blocks; i++) {
-    unsigned char *at = rows + i * block;
-    float value = random_float();
-    double wide = value;
-    uint16_t half = hd_f32_to_f16(value), other = hd_f32_to_f16(random_float()), brain = hd_f32_to_bf16(value);
-    switch (storage) {
-    case HD_F32: memcpy(at, &value, 4); break;
-    case HD_F64: memcpy(at, &wide, 8); break;
-    case HD_BF16: memcpy(at, &brain, 2); break;
-    case HD_Q2_K: memcpy(at + 82, &other, 2), memcpy(at + 80, &half, 2); break;
-    case HD_Q3_K: memcpy(at + 108, &half, 2); break;
-    case HD_Q6_K: memcpy(at + 208, &half, 2); break;
-    case HD_Q4_1:
-    case HD_Q5_1:
-    case HD_Q4_K:
-    case HD_Q5_K: memcpy(at + 2, &other, 2), memcpy(at, &half, 2); break;
-    default: memcpy(at, &half, 2); break;
-    }
-  }
+  stored_blocks(&seed, storage, elements, rows);
   return rows;
 }
 
@@ -110,12 +90,19 @@ static void check_product(hd_storage storage, struct shape shape) {
   int64_t x_count = (shape.rows - 1) * x_stride + inputs, y_count = (shape.rows - 1) * y_stride + shape.outputs;
   float *x = guarded_floats(x_count), *bias = guarded_floats(shape.outputs), *y = guarded_floats(y_count), *row = guarded_floats(inputs);
   float *w = guarded_floats(shape.outputs * inputs), *want = guarded_floats(shape.rows * shape.outputs);
+  float *turned = guarded_floats(shape.rows * inputs), *back = guarded_floats(shape.rows * inputs), *begin = guarded_floats(shape.rows * inputs);
   hd_dequantise(storage, stored, shape.outputs * inputs, w);
   for (int64_t r = 0; r < shape.rows; r++)
     for (int64_t o = 0; o < shape.outputs; o++) {
       float sum = 0;
       for (int64_t i = 0; i < inputs; i++) sum = fmaf(x[r * x_stride + i], w[o * inputs + i], sum);
       want[r * shape.outputs + o] = sum + bias[o];
+    }
+  for (int64_t r = 0; r < shape.rows; r++) // the other way round, of the rows of want, from what is there
+    for (int64_t i = 0; i < inputs; i++) {
+      float sum = begin[r * inputs + i];
+      for (int64_t o = 0; o < shape.outputs; o++) sum = fmaf(want[r * shape.outputs + o], w[o * inputs + i], sum);
+      turned[r * inputs + i] = sum;
     }
   for (heed_level level = HEED_LEVEL_SCALAR; level < HEED_LEVEL_COUNT; level++)
     for (int threads = 1; threads <= 3; threads += 2) {
@@ -132,6 +119,9 @@ static void check_product(hd_storage storage, struct shape shape) {
         ok(context, hd_matrix_product(context, &matrix, x + r * x_stride, 1, x_stride, bias, alone, y_stride));
         assert_memory_equal(alone, want + r * shape.outputs, (size_t)shape.outputs * 4);
       }
+      memcpy(back, begin, (size_t)(shape.rows * inputs) * 4);
+      ok(context, hd_matrix_product_turned(context, &matrix, want, shape.rows, shape.outputs, true, back, inputs));
+      assert_memory_equal(back, turned, (size_t)(shape.rows * inputs) * 4);
       for (int64_t o = 0; o < shape.outputs; o += 5) {
         hd_matrix_row(context, &matrix, o, row);
         assert_memory_equal(row, w + o * inputs, (size_t)inputs * 4);
@@ -146,6 +136,9 @@ static void check_product(hd_storage storage, struct shape shape) {
   before_guard_free(row, (size_t)inputs * 4);
   before_guard_free(w, (size_t)(shape.outputs * inputs) * 4);
   before_guard_free(want, (size_t)(shape.rows * shape.outputs) * 4);
+  before_guard_free(turned, (size_t)(shape.rows * inputs) * 4);
+  before_guard_free(back, (size_t)(shape.rows * inputs) * 4);
+  before_guard_free(begin, (size_t)(shape.rows * inputs) * 4);
 }
 
 static void products_have_the_bits_of_the_formula(void **state) {
