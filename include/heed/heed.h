@@ -424,6 +424,18 @@ typedef struct heed_gemm_form {
 HEED_API heed_status heed_gemm(heed_context *context, const heed_gemm_form *form, const heed_view *a, const heed_view *b,
                                const heed_view *c);
 
+/* ---- activations -------------------------------------------------------------------------------------------------------- */
+
+/* What feed-forward layers put between their products (heed/nn.h). GELU is the exact form, x Φ(x); GELU_TANH is GPT-2's approximation of it, "gelu_new". */
+typedef enum heed_activation {
+  HEED_ACTIVATION_RELU,
+  HEED_ACTIVATION_SILU,
+  HEED_ACTIVATION_GELU_TANH,
+  HEED_ACTIVATION_GELU,
+  HEED_ACTIVATION_TANH,
+  HEED_ACTIVATION_SIGMOID
+} heed_activation;
+
 /* ---- the multi-head layer ----------------------------------------------------------------------------------------------- */
 
 /* The layer of Vaswani et al., "Attention Is All You Need", 2017, section 3.2.2: q = x_query · W_Qᵀ + b_q, k = x_key · W_Kᵀ + b_k and v = x_value · W_Vᵀ + b_v are cut into heads,

@@ -123,16 +123,6 @@ HEED_API heed_tensor *heed_tape_mul(heed_tape *tape, heed_tensor *a, heed_tensor
 /* factor · x. HEED_E_ARGUMENT: the factor is not finite. */
 HEED_API heed_tensor *heed_tape_scale(heed_tape *tape, heed_tensor *x, double factor);
 
-/* GELU is the exact form, x Φ(x); GELU_TANH is GPT-2's approximation of it. */
-typedef enum heed_activation {
-  HEED_ACTIVATION_RELU,
-  HEED_ACTIVATION_GELU,
-  HEED_ACTIVATION_GELU_TANH,
-  HEED_ACTIVATION_SILU,
-  HEED_ACTIVATION_TANH,
-  HEED_ACTIVATION_SIGMOID
-} heed_activation;
-
 /* act(x), element by element. HEED_E_ARGUMENT: there is no such kind. */
 HEED_API heed_tensor *heed_tape_activate(heed_tape *tape, heed_tensor *x, heed_activation kind);
 /* x [...,2f], rows of gate and up side by side -> act(gate) · up [...,f]. With SILU: SwiGLU. */

@@ -38,30 +38,30 @@ INLINE vf v_gelu_erf(vf x) {
   return v_sub(v_max(x, v_set(0.0f)), v_mul(a, q));
 }
 
-INLINE void activate_row(const float *x, const float *gate, int64_t n, float *out, const hd_activation kind) {
+INLINE void activate_row(const float *x, const float *gate, int64_t n, float *out, const heed_activation kind) {
   for (int64_t i = 0; i < n; i += LANES) {
     vf value = row_load(x + i, n - i);
     switch (kind) {
-    case HD_RELU: value = v_select(v_gt(v_set(0.0f), value), v_set(0.0f), value); break; // keeps NaN
-    case HD_SILU: value = v_mul(value, v_sigmoid(value)); break;
-    case HD_GELU_TANH: value = v_gelu_tanh(value); break;
-    case HD_GELU_ERF: value = v_gelu_erf(value); break;
-    case HD_TANH: value = v_tanh(value); break;
-    case HD_SIGMOID: value = v_sigmoid(value); break;
+    case HEED_ACTIVATION_RELU: value = v_select(v_gt(v_set(0.0f), value), v_set(0.0f), value); break; // keeps NaN
+    case HEED_ACTIVATION_SILU: value = v_mul(value, v_sigmoid(value)); break;
+    case HEED_ACTIVATION_GELU_TANH: value = v_gelu_tanh(value); break;
+    case HEED_ACTIVATION_GELU: value = v_gelu_erf(value); break;
+    case HEED_ACTIVATION_TANH: value = v_tanh(value); break;
+    case HEED_ACTIVATION_SIGMOID: value = v_sigmoid(value); break;
     }
     if (gate) value = v_mul(value, row_load(gate + i, n - i));
     row_store(out + i, n - i, value);
   }
 }
 
-void KERNEL(activate)(hd_activation kind, const float *x, const float *gate, int64_t n, float *out) {
+void KERNEL(activate)(heed_activation kind, const float *x, const float *gate, int64_t n, float *out) {
   switch (kind) {
-  case HD_RELU: activate_row(x, gate, n, out, HD_RELU); break;
-  case HD_SILU: activate_row(x, gate, n, out, HD_SILU); break;
-  case HD_GELU_TANH: activate_row(x, gate, n, out, HD_GELU_TANH); break;
-  case HD_GELU_ERF: activate_row(x, gate, n, out, HD_GELU_ERF); break;
-  case HD_TANH: activate_row(x, gate, n, out, HD_TANH); break;
-  case HD_SIGMOID: activate_row(x, gate, n, out, HD_SIGMOID); break;
+  case HEED_ACTIVATION_RELU: activate_row(x, gate, n, out, HEED_ACTIVATION_RELU); break;
+  case HEED_ACTIVATION_SILU: activate_row(x, gate, n, out, HEED_ACTIVATION_SILU); break;
+  case HEED_ACTIVATION_GELU_TANH: activate_row(x, gate, n, out, HEED_ACTIVATION_GELU_TANH); break;
+  case HEED_ACTIVATION_GELU: activate_row(x, gate, n, out, HEED_ACTIVATION_GELU); break;
+  case HEED_ACTIVATION_TANH: activate_row(x, gate, n, out, HEED_ACTIVATION_TANH); break;
+  case HEED_ACTIVATION_SIGMOID: activate_row(x, gate, n, out, HEED_ACTIVATION_SIGMOID); break;
   }
 }
 
@@ -91,21 +91,21 @@ INLINE vf v_gelu_erf_slope(vf x, vf *value) {
 }
 
 /* act'(x), and act(x) as *value. */
-INLINE vf v_slope(vf x, vf *value, const hd_activation kind) {
+INLINE vf v_slope(vf x, vf *value, const heed_activation kind) {
   vf s, rest;
   switch (kind) {
-  case HD_RELU: *value = v_select(v_gt(v_set(0.0f), x), v_set(0.0f), x); return v_keep(v_gt(x, v_set(0.0f)), v_set(1.0f));
-  case HD_SILU: // σ + x σ (1 − σ)
+  case HEED_ACTIVATION_RELU: *value = v_select(v_gt(v_set(0.0f), x), v_set(0.0f), x); return v_keep(v_gt(x, v_set(0.0f)), v_set(1.0f));
+  case HEED_ACTIVATION_SILU: // σ + x σ (1 − σ)
     s = v_sigmoid_both(x, &rest);
     *value = v_mul(x, s);
     return v_fma(*value, rest, s);
-  case HD_GELU_TANH: return v_gelu_tanh_slope(x, value);
-  case HD_GELU_ERF: return v_gelu_erf_slope(x, value);
-  case HD_TANH: // 1 − tanh² = 4 σ(2x) (1 − σ(2x))
+  case HEED_ACTIVATION_GELU_TANH: return v_gelu_tanh_slope(x, value);
+  case HEED_ACTIVATION_GELU: return v_gelu_erf_slope(x, value);
+  case HEED_ACTIVATION_TANH: // 1 − tanh² = 4 σ(2x) (1 − σ(2x))
     *value = v_tanh(x);
     s = v_sigmoid_both(v_add(x, x), &rest);
     return v_mul(v_set(4.0f), v_mul(s, rest));
-  case HD_SIGMOID: *value = s = v_sigmoid_both(x, &rest); return v_mul(s, rest);
+  case HEED_ACTIVATION_SIGMOID: *value = s = v_sigmoid_both(x, &rest); return v_mul(s, rest);
   }
   return *value = x;
 }
@@ -115,7 +115,7 @@ INLINE void put(float *p, int64_t here, vf value, bool accumulate) {
   row_store(p, here, accumulate ? v_add(row_load(p, here), value) : value);
 }
 
-INLINE void activate_back(const hd_activation_gradient *g, int64_t n, const hd_activation kind) {
+INLINE void activate_back(const hd_activation_gradient *g, int64_t n, const heed_activation kind) {
   for (int64_t i = 0; i < n; i += LANES) {
     vf value, dy = row_load(g->dy + i, n - i), slope = v_slope(row_load(g->x + i, n - i), &value, kind);
     if (g->gate) {
@@ -128,12 +128,12 @@ INLINE void activate_back(const hd_activation_gradient *g, int64_t n, const hd_a
 
 void KERNEL(activate_backward)(const hd_activation_gradient *g, int64_t n) {
   switch (g->kind) {
-  case HD_RELU: activate_back(g, n, HD_RELU); break;
-  case HD_SILU: activate_back(g, n, HD_SILU); break;
-  case HD_GELU_TANH: activate_back(g, n, HD_GELU_TANH); break;
-  case HD_GELU_ERF: activate_back(g, n, HD_GELU_ERF); break;
-  case HD_TANH: activate_back(g, n, HD_TANH); break;
-  case HD_SIGMOID: activate_back(g, n, HD_SIGMOID); break;
+  case HEED_ACTIVATION_RELU: activate_back(g, n, HEED_ACTIVATION_RELU); break;
+  case HEED_ACTIVATION_SILU: activate_back(g, n, HEED_ACTIVATION_SILU); break;
+  case HEED_ACTIVATION_GELU_TANH: activate_back(g, n, HEED_ACTIVATION_GELU_TANH); break;
+  case HEED_ACTIVATION_GELU: activate_back(g, n, HEED_ACTIVATION_GELU); break;
+  case HEED_ACTIVATION_TANH: activate_back(g, n, HEED_ACTIVATION_TANH); break;
+  case HEED_ACTIVATION_SIGMOID: activate_back(g, n, HEED_ACTIVATION_SIGMOID); break;
   }
 }
 

@@ -159,12 +159,9 @@ typedef struct hd_product {
   int outputs; /* 1 to HD_GROUP; y beyond them is not touched */
 } hd_product;
 
-/* act(x) of a feed-forward layer. GELU_TANH is GPT-2's "gelu_new". */
-typedef enum hd_activation { HD_RELU, HD_SILU, HD_GELU_TANH, HD_GELU_ERF, HD_TANH, HD_SIGMOID } hd_activation;
-
 /* What act(x) · gate gives back to x and gate. */
 typedef struct hd_activation_gradient {
-  hd_activation kind;
+  heed_activation kind;
   const float *x, *gate, *dy; /* gate NULL: act(x) alone */
   float *dx, *dgate;
   bool accumulate; /* add to what dx and dgate hold */
@@ -298,7 +295,7 @@ typedef struct hd_additive {
   X(void, unpack, (const hd_panels *panels, int64_t panel, int64_t count, int64_t from, int64_t inputs, float *w))                         \
   X(void, rms_norm, (const float *x, const float *weight, int64_t n, float epsilon, float *out, float *kept))                              \
   X(void, layer_norm, (const float *x, const float *weight, const float *bias, int64_t n, float epsilon, float *out, float *kept))         \
-  X(void, activate, (hd_activation kind, const float *x, const float *gate, int64_t n, float *out))                                        \
+  X(void, activate, (heed_activation kind, const float *x, const float *gate, int64_t n, float *out))                                      \
   X(void, activate_backward, (const hd_activation_gradient *gradient, int64_t n))                                                          \
   X(void, add, (const float *a, const float *b, int64_t n, float *out))                                                                    \
   X(void, mul, (const float *a, const float *b, int64_t n, bool accumulate, float *out))                                                   \

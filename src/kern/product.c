@@ -103,8 +103,8 @@ static void fill_turned_slab(const struct part *part, int64_t first, int64_t out
   for (int64_t i = 0; i < inputs; i += HD_PANEL)
     for (int64_t o = 0; o < outputs; o += HD_PANEL) {
       const hd_rectangle square = {turning + i * outputs + o * HD_PANEL, HEED_F32, 1, HD_PANEL};
-      p->kernels->gather(&square, HD_MIN(HD_PANEL, inputs - i), HD_MIN(HD_PANEL, outputs - o), part->worker->slab + o * inputs + i * HD_PANEL,
-                         HD_PANEL);
+      p->kernels->gather(&square, HD_MIN(HD_PANEL, inputs - i), HD_MIN(HD_PANEL, outputs - o),
+                         part->worker->slab + o * inputs + i * HD_PANEL, HD_PANEL);
     }
 }
 
@@ -281,10 +281,8 @@ static heed_status multiply_many(heed_context *context, struct work *p) {
   HD_TRY_DONE(hd_allocate(context, "matrix product", p->slots, sizeof *p->state, &p->state));
   for (int64_t i = 0; i < workers; i++) {
     float *at = scratch + i * floats;
-    p->workers[i] = (struct worker){.slab = at,
-                                    .x_block = at + slab,
-                                    .y_block = at + slab + x_block,
-                                    .turning = p->turned ? at + slab + x_block + y_block : NULL};
+    p->workers[i] = (struct worker){
+        .slab = at, .x_block = at + slab, .y_block = at + slab + x_block, .turning = p->turned ? at + slab + x_block + y_block : NULL};
   }
   for (int64_t i = 0; i < p->slots; i++) atomic_init(&p->state[i], 0);
   hd_parallel(context, workers, run_worker, p);

@@ -54,15 +54,6 @@ static heed_nn_norm norm(maker *m, const char *part) {
   return out;
 }
 
-static heed_activation activation_of(hd_activation kind) {
-  switch (kind) {
-  case HD_RELU: return HEED_ACTIVATION_RELU;
-  case HD_SILU: return HEED_ACTIVATION_SILU;
-  case HD_GELU_TANH: return HEED_ACTIVATION_GELU_TANH;
-  default: return HEED_ACTIVATION_GELU;
-  }
-}
-
 static heed_nn_block make_layer(maker *m) {
   heed_learner *learner = m->learner;
   const hd_transformer_spec *spec = &learner->spec;
@@ -81,7 +72,7 @@ static heed_nn_block make_layer(maker *m) {
   b.attention.w_o = matrix(m, "output", spec->width, q, residual);
   b.attention.b_o = bias(m, spec->bias_output, "output", spec->width);
   b.feed_forward_norm = norm(m, "feed_forward_norm");
-  b.feed_forward = (heed_nn_feed_forward){.gated = gated, .activation = activation_of(spec->activation)};
+  b.feed_forward = (heed_nn_feed_forward){.gated = gated, .activation = spec->activation};
   int64_t wide = spec->feed_forward * (gated ? 2 : 1);
   b.feed_forward.w_up = matrix(m, "up", wide, spec->width, usual_spread);
   b.feed_forward.b_up = bias(m, spec->bias_feed_forward, "up", wide);
@@ -163,10 +154,10 @@ static heed_status spec_of(heed_context *context, const heed_learner_options *o,
                                .norm_eps = encoder ? 1e-12 : 1e-5,
                                .norm_unbiased = !llama && !biased,
                                .feed_forward_kind = llama ? HD_FEED_FORWARD_GATED : HD_FEED_FORWARD_PLAIN,
-                               .activation = llama                    ? HD_SILU
-                                             : encoder && o->relu     ? HD_RELU
-                                             : encoder || o->gelu_erf ? HD_GELU_ERF
-                                                                      : HD_GELU_TANH,
+                               .activation = llama                    ? HEED_ACTIVATION_SILU
+                                             : encoder && o->relu     ? HEED_ACTIVATION_RELU
+                                             : encoder || o->gelu_erf ? HEED_ACTIVATION_GELU
+                                                                      : HEED_ACTIVATION_GELU_TANH,
                                .positions = llama || o->rotary ? HD_POSITIONS_ROTARY_HALF : HD_POSITIONS_LEARNED,
                                .rotary_theta = 10000,
                                .bias_qkv = biased,
@@ -268,7 +259,7 @@ static heed_tensor *states(heed_learner *learner, heed_tape *tape, heed_tensor *
 static heed_tensor *apply_head(heed_learner *learner, heed_tape *tape, heed_tensor *x) {
   if (learner->spec.head_transform) {
     x = heed_tape_linear(tape, x, learner->head_dense, learner->head_dense_bias);
-    x = heed_tape_activate(tape, x, activation_of(learner->spec.activation));
+    x = heed_tape_activate(tape, x, learner->spec.activation);
     x = heed_nn_norm_apply(tape, &learner->head_norm, x);
   }
   return heed_tape_linear(tape, x, learner->head, learner->head_bias);

@@ -10,7 +10,7 @@ typedef struct work {
   const hd_kernels *kernels;
   const hd_transformer_spec *spec;
   const hd_norm *norm;
-  hd_activation activation;
+  heed_activation activation;
   const float *x;
   float *y;
   int64_t rows, n, stride;
@@ -53,6 +53,6 @@ static void activate_row(const work *w, int64_t r) {
   w->kernels->activate(w->activation, row, w->stride > w->n ? row + w->n : NULL, w->n, row);
 }
 
-void hd_rows_activate(heed_context *context, hd_activation kind, float *of, int64_t rows, int64_t n, int64_t stride) {
+void hd_rows_activate(heed_context *context, heed_activation kind, float *of, int64_t rows, int64_t n, int64_t stride) {
   run(context, &(work){.row = activate_row, .activation = kind, .y = of, .rows = rows, .n = n, .stride = stride});
 }

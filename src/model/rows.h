@@ -12,6 +12,6 @@ void hd_rows_norm(heed_context *context, const hd_transformer_spec *spec, const 
 void hd_rows_add(heed_context *context, float *x, const float *y, int64_t rows, int64_t width);
 
 /* Rows of n values become act of them; gated rows [gate | up], of stride 2 n, become act(gate) · up in their first half. */
-void hd_rows_activate(heed_context *context, hd_activation kind, float *of, int64_t rows, int64_t n, int64_t stride);
+void hd_rows_activate(heed_context *context, heed_activation kind, float *of, int64_t rows, int64_t n, int64_t stride);
 
 #endif

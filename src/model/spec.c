@@ -55,12 +55,13 @@ heed_status hd_spec_finish(heed_context *context, const char *file, hd_transform
 /* Every spelling in use. "gelu" is the exact form; the others are names for the tanh form. */
 static const struct {
   const char *name;
-  hd_activation activation;
-} activations[] = {{"silu", HD_SILU},          {"swish", HD_SILU},          {"gelu", HD_GELU_ERF},
-                   {"gelu_new", HD_GELU_TANH}, {"gelu_fast", HD_GELU_TANH}, {"gelu_pytorch_tanh", HD_GELU_TANH},
-                   {"relu", HD_RELU}};
+  heed_activation activation;
+} activations[] = {
+    {"silu", HEED_ACTIVATION_SILU},          {"swish", HEED_ACTIVATION_SILU},          {"gelu", HEED_ACTIVATION_GELU},
+    {"gelu_new", HEED_ACTIVATION_GELU_TANH}, {"gelu_fast", HEED_ACTIVATION_GELU_TANH}, {"gelu_pytorch_tanh", HEED_ACTIVATION_GELU_TANH},
+    {"relu", HEED_ACTIVATION_RELU}};
 
-bool hd_activation_from_name(const char *name, size_t length, hd_activation *out) {
+bool hd_activation_from_name(const char *name, size_t length, heed_activation *out) {
   for (int64_t i = 0; i < HD_COUNT(activations); i++)
     if (strlen(activations[i].name) == length && memcmp(activations[i].name, name, length) == 0) {
       *out = activations[i].activation;
@@ -69,11 +70,11 @@ bool hd_activation_from_name(const char *name, size_t length, hd_activation *out
   return false;
 }
 
-const char *hd_activation_name(hd_activation kind) {
+const char *hd_activation_name(heed_activation kind) {
   switch (kind) {
-  case HD_RELU: return "relu";
-  case HD_SILU: return "silu";
-  case HD_GELU_TANH: return "gelu_new";
+  case HEED_ACTIVATION_RELU: return "relu";
+  case HEED_ACTIVATION_SILU: return "silu";
+  case HEED_ACTIVATION_GELU_TANH: return "gelu_new";
   default: return "gelu";
   }
 }

@@ -45,7 +45,7 @@ typedef struct hd_transformer_spec {
   double norm_eps;
 
   hd_feed_forward_kind feed_forward_kind;
-  hd_activation activation;
+  heed_activation activation;
 
   hd_positions positions;
   int64_t rotary_dim; /* leading values of a head that are turned */
@@ -90,9 +90,9 @@ int64_t hd_spec_window(const hd_transformer_spec *spec, int64_t layer);
 double hd_spec_frequency(const hd_transformer_spec *spec, int64_t i);
 
 /* By the names of configurations ("silu", "gelu_new", ...): false if unknown. */
-bool hd_activation_from_name(const char *name, size_t length, hd_activation *out);
+bool hd_activation_from_name(const char *name, size_t length, heed_activation *out);
 /* The usual name of one that feed-forward layers have; static. */
-const char *hd_activation_name(hd_activation kind);
+const char *hd_activation_name(heed_activation kind);
 /* "silu, gelu, ..." for messages; static. */
 const char *hd_activation_known(void);
 

@@ -6,29 +6,28 @@
 #include "elements.h"
 
 typedef struct settings {
-  int kind; /* heed_activation */
+  heed_activation kind;
 } settings;
 
-/* In the order of heed_activation. */
-static const hd_activation kinds[] = {HD_RELU, HD_GELU_ERF, HD_GELU_TANH, HD_SILU, HD_TANH, HD_SIGMOID};
+enum { KINDS = HEED_ACTIVATION_SIGMOID + 1 };
 
-static hd_activation kind_of(const hd_node *node) { return kinds[((const settings *)node->options)->kind]; }
+static heed_activation kind_of(const hd_node *node) { return ((const settings *)node->options)->kind; }
 
 static heed_status check(heed_context *context, const hd_node *node) {
-  int kind = ((const settings *)node->options)->kind;
-  HD_REQUIRE(kind >= 0 && kind < HD_COUNT(kinds), context, HEED_E_ARGUMENT, "%s: there is no activation %d", node->operation->name, kind);
+  const int kind = (int)kind_of(node);
+  HD_REQUIRE(kind >= 0 && kind < KINDS, context, HEED_E_ARGUMENT, "%s: there is no activation %d", node->operation->name, kind);
   return HEED_OK;
 }
 
 /* act(x) in double precision. */
-static double formula(hd_activation kind, double x) {
+static double formula(heed_activation kind, double x) {
   switch (kind) {
-  case HD_RELU: return fmax(x, 0);
-  case HD_SILU: return x / (1 + exp(-x));
-  case HD_GELU_TANH: return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))); // √(2/π)
-  case HD_GELU_ERF: return 0.5 * x * erfc(-x * 0.7071067811865476);
-  case HD_TANH: return tanh(x);
-  case HD_SIGMOID: return 1 / (1 + exp(-x));
+  case HEED_ACTIVATION_RELU: return fmax(x, 0);
+  case HEED_ACTIVATION_SILU: return x / (1 + exp(-x));
+  case HEED_ACTIVATION_GELU_TANH: return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))); // √(2/π)
+  case HEED_ACTIVATION_GELU: return 0.5 * x * erfc(-x * 0.7071067811865476);
+  case HEED_ACTIVATION_TANH: return tanh(x);
+  case HEED_ACTIVATION_SIGMOID: return 1 / (1 + exp(-x));
   }
   return NAN;
 }
@@ -39,7 +38,7 @@ static void sample_kind(hd_sample *s) {
   s->inputs = 1;
   s->in[0].spread = 3;
   s->in[0].apart = 0.001;
-  *(settings *)s->options = (settings){(int)hd_sample_pick(s, 0, HD_COUNT(kinds) - 1)};
+  *(settings *)s->options = (settings){(heed_activation)hd_sample_pick(s, 0, KINDS - 1)};
 }
 
 /* ---- activate ------------------------------------------------------------------------------------------------------------------------ */
@@ -89,7 +88,7 @@ const hd_operation hd_op_activate = {.name = "activate",
                                      .sample = sample_kind};
 
 heed_tensor *heed_tape_activate(heed_tape *tape, heed_tensor *x, heed_activation kind) {
-  return hd_tape_apply(tape, &hd_op_activate, 1, &x, 1, &(settings){(int)kind});
+  return hd_tape_apply(tape, &hd_op_activate, 1, &x, 1, &(settings){kind});
 }
 
 /* ---- gate ------------------------------------------------------------------------------------------------------------------------------ */
@@ -170,5 +169,5 @@ const hd_operation hd_op_gate = {.name = "gate",
                                  .sample = gate_sample};
 
 heed_tensor *heed_tape_gate(heed_tape *tape, heed_tensor *x, heed_activation kind) {
-  return hd_tape_apply(tape, &hd_op_gate, 1, &x, 1, &(settings){(int)kind});
+  return hd_tape_apply(tape, &hd_op_gate, 1, &x, 1, &(settings){kind});
 }

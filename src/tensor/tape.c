@@ -198,8 +198,8 @@ static heed_status check_inputs(heed_tape *tape, const hd_operation *operation, 
     HD_REQUIRE(in[i] || i >= optional, tape->context, HEED_E_ARGUMENT, "%s: input %d is null", operation->name, i);
     HD_REQUIRE(!in[i] || !in[i]->stored || operation->stored >> i & 1, tape->context, HEED_E_TYPE,
                "%s: input %d, %s, is a matrix as a file stores it, which linear and embedding read", operation->name, i, in[i]->name);
-    HD_REQUIRE(!in[i] || in[i]->stored || in[i]->buffer->value, tape->context, HEED_E_ARGUMENT, "%s: input %d is gone: backward has run", operation->name,
-               i);
+    HD_REQUIRE(!in[i] || in[i]->stored || in[i]->buffer->value, tape->context, HEED_E_ARGUMENT, "%s: input %d is gone: backward has run",
+               operation->name, i);
     HD_REQUIRE(!in[i] || in[i]->type == HEED_F32 || operation->checks_types, tape->context, HEED_E_TYPE, "%s: input %d is %s, allowed f32",
                operation->name, i, heed_type_name(in[i]->type));
     HD_REQUIRE(!in[i] || !in[i]->stale, tape->context, HEED_E_ARGUMENT, "%s: input %d was changed in place by another operation",

@@ -149,8 +149,8 @@ static bool rows_at(heed_context *context, heed_level level) {
   h = hash_bytes(h, y, N * 4);
   kernels->layer_norm(x, w, b, N, 1e-5f, y, NULL);
   h = hash_bytes(h, y, N * 4);
-  for (int kind = HD_RELU; kind <= HD_GELU_ERF; kind++) {
-    kernels->activate((hd_activation)kind, x, w, N, y);
+  for (int kind = HEED_ACTIVATION_RELU; kind <= HEED_ACTIVATION_GELU; kind++) {
+    kernels->activate((heed_activation)kind, x, w, N, y);
     h = hash_bytes(h, y, N * 4);
   }
   for (int interleaved = 0; interleaved < 2; interleaved++) {
@@ -174,12 +174,12 @@ static bool elements_at(heed_context *context, heed_level level) {
   random_source r = {.seed = 6};
   float *x = normals(&r, N), *gate = normals(&r, N), *dy = normals(&r, N), *y = floats(N), *z = floats(N);
   uint64_t h = hash_begin;
-  for (int kind = HD_RELU; kind <= HD_SIGMOID; kind++) {
+  for (int kind = HEED_ACTIVATION_RELU; kind <= HEED_ACTIVATION_SIGMOID; kind++) {
     const hd_activation_gradient g = {
-        .kind = (hd_activation)kind, .x = x, .gate = gate, .dy = dy, .dx = y, .dgate = z, .accumulate = kind > HD_RELU};
+        .kind = (heed_activation)kind, .x = x, .gate = gate, .dy = dy, .dx = y, .dgate = z, .accumulate = kind > HEED_ACTIVATION_RELU};
     kernels->activate_backward(&g, N);
     h = hash_bytes(hash_bytes(h, y, N * 4), z, N * 4);
-    kernels->activate((hd_activation)kind, x, NULL, N, z);
+    kernels->activate((heed_activation)kind, x, NULL, N, z);
     h = hash_bytes(h, z, N * 4);
   }
   kernels->add(x, y, N, z);

@@ -90,7 +90,8 @@ static void check_product(hd_storage storage, struct shape shape) {
   int64_t x_count = (shape.rows - 1) * x_stride + inputs, y_count = (shape.rows - 1) * y_stride + shape.outputs;
   float *x = guarded_floats(x_count), *bias = guarded_floats(shape.outputs), *y = guarded_floats(y_count), *row = guarded_floats(inputs);
   float *w = guarded_floats(shape.outputs * inputs), *want = guarded_floats(shape.rows * shape.outputs);
-  float *turned = guarded_floats(shape.rows * inputs), *back = guarded_floats(shape.rows * inputs), *begin = guarded_floats(shape.rows * inputs);
+  float *turned = guarded_floats(shape.rows * inputs), *back = guarded_floats(shape.rows * inputs),
+        *begin = guarded_floats(shape.rows * inputs);
   hd_dequantise(storage, stored, shape.outputs * inputs, w);
   for (int64_t r = 0; r < shape.rows; r++)
     for (int64_t o = 0; o < shape.outputs; o++) {
@@ -195,7 +196,7 @@ static void packing_keeps_the_size_of_the_file(void **state) {
 
 /* ---- along rows -------------------------------------------------------------------------------------------------------------- */
 
-enum { ADDED = 2 + HD_SIGMOID + 1, TURNED, TURNED_HALVES, ROW_RESULTS, LONGEST = 131 };
+enum { ADDED = 2 + HEED_ACTIVATION_SIGMOID + 1, TURNED, TURNED_HALVES, ROW_RESULTS, LONGEST = 131 };
 
 /* Every row operation on n elements: results [ROW_RESULTS][LONGEST]. */
 static void run_rows(const hd_kernels *kernels, int64_t n, const float *x, const float *w, const float *b, float *row,
@@ -204,8 +205,8 @@ static void run_rows(const hd_kernels *kernels, int64_t n, const float *x, const
 #define KEEP(i) memcpy(results[i], row, bytes)
   kernels->rms_norm(x, w, n, 1e-5f, row, NULL), KEEP(0);
   kernels->layer_norm(x, w, b, n, 1e-5f, row, NULL), KEEP(1);
-  for (int kind = HD_RELU; kind <= HD_SIGMOID; kind++)
-    kernels->activate((hd_activation)kind, x, kind % 2 ? w : NULL, n, row), KEEP(2 + kind);
+  for (int kind = HEED_ACTIVATION_RELU; kind <= HEED_ACTIVATION_SIGMOID; kind++)
+    kernels->activate((heed_activation)kind, x, kind % 2 ? w : NULL, n, row), KEEP(2 + kind);
   memcpy(row, x, bytes), kernels->add(row, w, n, row), KEEP(ADDED);
   memcpy(row, x, bytes), kernels->rotate(row, w, b, n / 2, true), KEEP(TURNED);
   memcpy(row, x, bytes), kernels->rotate(row, w, b, n / 2, false), KEEP(TURNED_HALVES);
@@ -216,14 +217,14 @@ static void check_near(const char *what, int64_t i, float got, double want) {
   if (!(fabs(got - want) <= 1e-6 + 4e-7 * fabs(want))) fail_msg("%s[%lld]: %.9g, expected %.9g", what, (long long)i, got, want);
 }
 
-static double activation(hd_activation kind, double v) {
+static double activation(heed_activation kind, double v) {
   switch (kind) {
-  case HD_RELU: return fmax(v, 0);
-  case HD_SILU: return v / (1 + exp(-v));
-  case HD_GELU_TANH: return 0.5 * v * (1 + tanh(sqrt(2 / acos(-1)) * (v + 0.044715 * v * v * v)));
-  case HD_GELU_ERF: return 0.5 * v * erfc(-v / sqrt(2));
-  case HD_TANH: return tanh(v);
-  case HD_SIGMOID: return 1 / (1 + exp(-v));
+  case HEED_ACTIVATION_RELU: return fmax(v, 0);
+  case HEED_ACTIVATION_SILU: return v / (1 + exp(-v));
+  case HEED_ACTIVATION_GELU_TANH: return 0.5 * v * (1 + tanh(sqrt(2 / acos(-1)) * (v + 0.044715 * v * v * v)));
+  case HEED_ACTIVATION_GELU: return 0.5 * v * erfc(-v / sqrt(2));
+  case HEED_ACTIVATION_TANH: return tanh(v);
+  case HEED_ACTIVATION_SIGMOID: return 1 / (1 + exp(-v));
   }
   return NAN;
 }
@@ -236,8 +237,8 @@ static void check_rows(int64_t n, const float *x, const float *w, const float *b
   for (int64_t i = 0; i < n; i++) {
     check_near("rms_norm", i, results[0][i], x[i] / sqrt(square + 1e-5) * w[i]);
     check_near("layer_norm", i, results[1][i], (x[i] - mean) / sqrt(variance + 1e-5) * w[i] + b[i]);
-    for (int kind = HD_RELU; kind <= HD_SIGMOID; kind++)
-      check_near("activate", i, results[2 + kind][i], activation((hd_activation)kind, x[i]) * (kind % 2 ? w[i] : 1));
+    for (int kind = HEED_ACTIVATION_RELU; kind <= HEED_ACTIVATION_SIGMOID; kind++)
+      check_near("activate", i, results[2 + kind][i], activation((heed_activation)kind, x[i]) * (kind % 2 ? w[i] : 1));
     check_near("add", i, results[ADDED][i], (double)x[i] + w[i]);
   }
   int64_t pairs = n / 2;
@@ -277,26 +278,26 @@ static void activations_at_the_ends(void **state) {
   for (heed_level level = HEED_LEVEL_SCALAR; level < HEED_LEVEL_COUNT; level++) {
     heed_context *context = level_context(level, 1);
     if (!context) continue;
-    for (int kind = HD_RELU; kind <= HD_GELU_ERF; kind++) {
+    for (int kind = HEED_ACTIVATION_RELU; kind <= HEED_ACTIVATION_GELU; kind++) {
       const float x[5] = {NAN, INFINITY, 1e30f, -1e30f, -90};
       float y[5];
-      hd_kernels_of(context)->activate((hd_activation)kind, x, NULL, 5, y);
+      hd_kernels_of(context)->activate((heed_activation)kind, x, NULL, 5, y);
       assert_true(isnan(y[0]) && y[1] == INFINITY && y[2] == 1e30f && y[3] == 0 && fabsf(y[4]) < 1e-30f);
     }
     heed_context_free(context);
   }
 }
 
-static double slope(hd_activation kind, double v) {
+static double slope(heed_activation kind, double v) {
   const double root = sqrt(2 / acos(-1)), s = 1 / (1 + exp(-v)), rest = 1 / (1 + exp(v));
   const double u = 2 * root * (v + 0.044715 * v * v * v), su = 1 / (1 + exp(-u)), rest_u = 1 / (1 + exp(u));
   switch (kind) {
-  case HD_RELU: return v > 0;
-  case HD_SILU: return s * (1 + v * rest);
-  case HD_GELU_TANH: return su * (1 + v * rest_u * 2 * root * (1 + 3 * 0.044715 * v * v));
-  case HD_GELU_ERF: return 0.5 * erfc(-v / sqrt(2)) + v * exp(-0.5 * v * v) / sqrt(2 * acos(-1));
-  case HD_TANH: return 1 / (cosh(v) * cosh(v));
-  case HD_SIGMOID: return s * rest;
+  case HEED_ACTIVATION_RELU: return v > 0;
+  case HEED_ACTIVATION_SILU: return s * (1 + v * rest);
+  case HEED_ACTIVATION_GELU_TANH: return su * (1 + v * rest_u * 2 * root * (1 + 3 * 0.044715 * v * v));
+  case HEED_ACTIVATION_GELU: return 0.5 * erfc(-v / sqrt(2)) + v * exp(-0.5 * v * v) / sqrt(2 * acos(-1));
+  case HEED_ACTIVATION_TANH: return 1 / (cosh(v) * cosh(v));
+  case HEED_ACTIVATION_SIGMOID: return s * rest;
   }
   return NAN;
 }
@@ -308,25 +309,25 @@ static void slopes_are_precise_on_both_sides(void **state) {
   for (heed_level level = HEED_LEVEL_SCALAR; level < HEED_LEVEL_COUNT; level++) {
     heed_context *context = level_context(level, 1);
     if (!context) continue;
-    for (int kind = HD_RELU; kind <= HD_SIGMOID; kind++)
+    for (int kind = HEED_ACTIVATION_RELU; kind <= HEED_ACTIVATION_SIGMOID; kind++)
       for (float x = -12.0f; x <= 12.0f; x += 0.03f) {
         const float up = 3, dy = 2;
         float dx = 1, dup = 1;
         hd_activation_gradient g = {
-            .kind = (hd_activation)kind, .x = &x, .gate = &up, .dy = &dy, .dx = &dx, .dgate = &dup, .accumulate = false};
-        double want = 6 * slope((hd_activation)kind, x), size = fabs(x) < 4 ? 1 : fabs(want); // slopes of gelu and silu pass through 0
+            .kind = (heed_activation)kind, .x = &x, .gate = &up, .dy = &dy, .dx = &dx, .dgate = &dup, .accumulate = false};
+        double want = 6 * slope((heed_activation)kind, x), size = fabs(x) < 4 ? 1 : fabs(want); // slopes of gelu and silu pass through 0
         hd_kernels_of(context)->activate_backward(&g, 1);
         if (!(fabs(dx - want) <= 1e-5 * size + 1e-34)) fail_msg("kind %d: slope at %.9g is %.9g, expected %.9g", kind, x, dx, want);
-        if (!(fabs(dup - 2 * activation((hd_activation)kind, x)) <= 1e-5)) fail_msg("kind %d: value at %.9g is %.9g", kind, x, dup);
+        if (!(fabs(dup - 2 * activation((heed_activation)kind, x)) <= 1e-5)) fail_msg("kind %d: value at %.9g is %.9g", kind, x, dup);
         g.accumulate = true;
         float once = dx;
         hd_kernels_of(context)->activate_backward(&g, 1);
         if (dx != once + once) fail_msg("kind %d: slope at %.9g does not accumulate", kind, x);
       }
-    for (int kind = HD_RELU; kind <= HD_SIGMOID; kind++) {
+    for (int kind = HEED_ACTIVATION_RELU; kind <= HEED_ACTIVATION_SIGMOID; kind++) {
       const float x[4] = {1e30f, -1e30f, 1e38f, -1e38f}, one[4] = {1, 1, 1, 1};
-      float dx[4], right = kind < HD_TANH;
-      hd_kernels_of(context)->activate_backward(&(hd_activation_gradient){.kind = (hd_activation)kind, .x = x, .dy = one, .dx = dx}, 4);
+      float dx[4], right = kind < HEED_ACTIVATION_TANH;
+      hd_kernels_of(context)->activate_backward(&(hd_activation_gradient){.kind = (heed_activation)kind, .x = x, .dy = one, .dx = dx}, 4);
       if (dx[0] != right || dx[1] != 0 || dx[2] != right || dx[3] != 0)
         fail_msg("kind %d: slopes at the ends are %g, %g, %g, %g", kind, dx[0], dx[1], dx[2], dx[3]);
     }

@@ -52,11 +52,11 @@ static void test_windows(void **state) {
 
 static void test_activations(void **state) {
   (void)state;
-  hd_activation kind;
-  assert_true(hd_activation_from_name("gelu", 4, &kind) && kind == HD_GELU_ERF);
-  assert_true(hd_activation_from_name("gelu_new", 8, &kind) && kind == HD_GELU_TANH);
-  assert_true(hd_activation_from_name("silu", 4, &kind) && kind == HD_SILU);
-  assert_true(hd_activation_from_name("relu", 4, &kind) && kind == HD_RELU);
+  heed_activation kind;
+  assert_true(hd_activation_from_name("gelu", 4, &kind) && kind == HEED_ACTIVATION_GELU);
+  assert_true(hd_activation_from_name("gelu_new", 8, &kind) && kind == HEED_ACTIVATION_GELU_TANH);
+  assert_true(hd_activation_from_name("silu", 4, &kind) && kind == HEED_ACTIVATION_SILU);
+  assert_true(hd_activation_from_name("relu", 4, &kind) && kind == HEED_ACTIVATION_RELU);
   assert_false(hd_activation_from_name("gel", 3, &kind));
   assert_false(hd_activation_from_name("", 0, &kind));
 }

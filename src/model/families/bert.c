@@ -23,7 +23,7 @@ const hd_family hd_family_bert = {
     .base = {.norm = HD_NORM_LAYER,
              .norm_place = HD_NORM_AFTER,
              .feed_forward_kind = HD_FEED_FORWARD_PLAIN,
-             .activation = HD_GELU_ERF,
+             .activation = HEED_ACTIVATION_GELU,
              .bidirectional = true,
              .segments = 2,
              .embedding_norm = true,

@@ -20,7 +20,7 @@ const hd_family hd_family_gpt2 = {
     .name = "gpt2",
     .base = {.norm = HD_NORM_LAYER,
              .feed_forward_kind = HD_FEED_FORWARD_PLAIN,
-             .activation = HD_GELU_TANH,
+             .activation = HEED_ACTIVATION_GELU_TANH,
              .bias_qkv = true,
              .bias_output = true,
              .bias_feed_forward = true},

@@ -8,7 +8,7 @@ static const hd_field fields[] = {
 
 const hd_family hd_family_mistral = {
     .name = "mistral",
-    .base = {.norm = HD_NORM_RMS, .feed_forward_kind = HD_FEED_FORWARD_GATED, .activation = HD_SILU},
+    .base = {.norm = HD_NORM_RMS, .feed_forward_kind = HD_FEED_FORWARD_GATED, .activation = HEED_ACTIVATION_SILU},
     .fields = fields,
     .field_count = HD_COUNT(fields),
     .activation_key = "hidden_act",
