@@ -57,6 +57,8 @@ HEED_API heed_tensor *heed_parameters_find(const heed_parameters *parameters, co
 /* Numbers in all of them, and in those that are not frozen. */
 HEED_API int64_t heed_parameters_size(const heed_parameters *parameters);
 HEED_API int64_t heed_parameters_learning(const heed_parameters *parameters);
+/* Of their values and gradients. */
+HEED_API int64_t heed_parameters_bytes(const heed_parameters *parameters);
 /* The next backward pass writes gradients instead of adding to them. */
 HEED_API void heed_parameters_forget_gradients(heed_parameters *parameters);
 

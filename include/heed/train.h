@@ -42,6 +42,21 @@ typedef struct heed_learner heed_learner;
  * can get: said before any is taken); *out is NULL on error. */
 HEED_API heed_status heed_learner_new(heed_context *context, const heed_learner_options *options, heed_learner **out);
 HEED_API void heed_learner_free(heed_learner *learner);
+
+/* How a learner begins that goes on from a model. */
+typedef struct heed_learner_from_options {
+  size_t size;
+  double dropout; /* as in heed_learner_options */
+  /* Names of parameters that stay as they are: "embedding.weight", "layers.0.*", "*.bias" ('*' is any text, '?' any character). Their matrices stay as the model's file stores them, quantised ones too,
+   * shared with the model, and have neither gradients nor moments. */
+  const char *const *freeze;
+  int64_t freeze_count;
+} heed_learner_from_options;
+/* A learner of the model's form that begins with its weights: those that learn in f32. What is saved of it is of the model's family, or heed's own where that has no such files (a GGUF's interleaved
+ * rotary positions). Takes a reference to the model where something is frozen. options NULL: everything learns. HEED_E_UNSUPPORTED (what cannot be saved again: scaled rotary positions, windows in some of
+ * the layers), HEED_E_ARGUMENT (a pattern that fits no parameter, nothing that learns, dropout out of range), HEED_E_MEMORY. */
+HEED_API heed_status heed_learner_from_model(heed_context *context, heed_model *model, const heed_learner_from_options *options,
+                                             heed_learner **out);
 /* Borrowed for the life of the learner. */
 HEED_API heed_parameters *heed_learner_parameters(const heed_learner *learner);
 
@@ -190,7 +205,7 @@ HEED_API heed_status heed_train(heed_learner *learner, heed_optimiser *optimiser
  * those, otherwise "model_type": "heed". HEED_E_WRITE (the old files stay), HEED_E_MEMORY. */
 HEED_API heed_status heed_learner_save(const heed_learner *learner, const heed_tokenizer *tokenizer, const char *directory);
 
-/* A checkpoint holds parameters, moments and state. They lie in directory/checkpoints, each written aside, made durable and put in place whole; the last two are kept.
+/* A checkpoint holds parameters that learn, moments and state; of frozen parameters a checksum, since whoever made the learner has them. They lie in directory/checkpoints, each written aside, made durable and put in place whole; the last two are kept.
  * settings: text that a run going on must agree with, a "name value" a line. HEED_E_WRITE: those that were there stay good. */
 HEED_API heed_status heed_checkpoint_save(heed_context *context, const char *directory, const heed_learner *learner,
                                           const heed_optimiser *optimiser, const heed_train_state *state, const char *settings);
@@ -198,7 +213,7 @@ HEED_API bool heed_checkpoint_exists(const char *directory);
 /* Called with a sentence for each damaged checkpoint that is passed over. */
 typedef void (*heed_damage_fn)(void *user, const char *text);
 /* Reads the newest one that is whole. *found false: there is none at all. HEED_E_FORMAT (all that there are are damaged), HEED_E_ARGUMENT (other settings: names the first that differs, and
- * both values), HEED_E_FILE, HEED_E_MEMORY: learner, optimiser and state are as before. */
+ * both values; other frozen parameters), HEED_E_FILE, HEED_E_MEMORY: learner, optimiser and state are as before. */
 HEED_API heed_status heed_checkpoint_load(heed_context *context, const char *directory, heed_learner *learner, heed_optimiser *optimiser,
                                           heed_train_state *state, const char *settings, heed_damage_fn damage, void *user, bool *found);
 

@@ -7,6 +7,8 @@
 typedef struct hd_array {
   const char *name; /* printable UTF-8, at most 1024 bytes, unlike all others */
   heed_view view;
+  /* NULL: the numbers lie at view.data. Otherwise that is what they are made from when they are written: `bring` fills as many as the view has, whose strides are those of `out`. */
+  void (*bring)(heed_context *context, const void *data, float *out);
 } hd_array;
 
 /* What one safetensors file holds. Everything is borrowed. */

@@ -111,12 +111,30 @@ static heed_status put_strided(heed_context *context, const heed_view *view, hd_
   return status;
 }
 
+static heed_status put_array(heed_context *context, const heed_view *view, hd_put put, void *sink) {
+  const int64_t bytes = hd_view_count(view) * (int64_t)heed_type_bytes(view->type);
+  if (bytes == 0) return HEED_OK;
+  return is_packed(view) ? put(sink, view->data, bytes) : put_strided(context, view, put, sink);
+}
+
+/* One that is made now, and forgotten as soon as it is written. */
+static heed_status put_brought(heed_context *context, const hd_array *array, hd_put put, void *sink) {
+  heed_view view = array->view;
+  const int64_t count = hd_view_count(&view);
+  float *numbers;
+  HD_TRY(hd_allocate(context, array->name, count, sizeof *numbers, &numbers));
+  array->bring(context, view.data, numbers);
+  view.data = numbers;
+  heed_status status = put_array(context, &view, put, sink);
+  hd_release(context, numbers, count, sizeof *numbers);
+  return status;
+}
+
 heed_status hd_safetensors_put(const hd_safetensors *file, hd_put put, void *sink) {
   HD_TRY(put(sink, file->header, file->header_bytes));
   for (int64_t i = 0; i < file->arrays->count; i++) {
-    const heed_view *view = &file->arrays->array[i].view;
-    const int64_t bytes = hd_view_count(view) * (int64_t)heed_type_bytes(view->type);
-    if (bytes > 0) HD_TRY(is_packed(view) ? put(sink, view->data, bytes) : put_strided(file->context, view, put, sink));
+    const hd_array *array = &file->arrays->array[i];
+    HD_TRY(array->bring ? put_brought(file->context, array, put, sink) : put_array(file->context, &array->view, put, sink));
   }
   return HEED_OK;
 }

@@ -33,6 +33,9 @@ heed_status hd_matrix_product_turned(heed_context *context, const hd_matrix *mat
 /* The inputs values of one output's row, exactly those the product uses: an embedding looked up. */
 void hd_matrix_row(const heed_context *context, const hd_matrix *matrix, int64_t output, float *out);
 
+/* Rows [first, first + rows) of them, [rows, inputs], on the context's threads. */
+void hd_matrix_rows(const heed_context *context, const hd_matrix *matrix, int64_t first, int64_t rows, float *out);
+
 /* n stored elements (whole blocks) as f32: the meaning of every storage type, one place. */
 void hd_dequantise(hd_storage storage, const void *blocks, int64_t n, float *out);
 

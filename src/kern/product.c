@@ -413,3 +413,29 @@ void hd_matrix_row(const heed_context *context, const hd_matrix *matrix, int64_t
     for (int64_t i = 0; i < inputs; i++) out[from + i] = panel[i * HD_PANEL + output % HD_PANEL];
   }
 }
+
+struct rows {
+  const hd_kernels *kernels;
+  hd_panels panels;
+  int64_t first, end;
+  float *out;
+};
+
+/* Those of one panel. */
+static void rows_of_panel(void *argument, int64_t i, int worker) {
+  const struct rows *r = argument;
+  float block[HD_PANEL * BLOCK_INPUTS] __attribute__((aligned(HD_ALIGN)));
+  const int64_t panel = r->first / HD_PANEL + i, begin = HD_MAX(r->first, panel * HD_PANEL), end = HD_MIN(r->end, (panel + 1) * HD_PANEL);
+  (void)worker;
+  for (int64_t from = 0; from < r->panels.inputs; from += BLOCK_INPUTS) {
+    const int64_t inputs = HD_MIN(BLOCK_INPUTS, r->panels.inputs - from);
+    r->kernels->unpack(&r->panels, panel, 1, from, inputs, block);
+    for (int64_t o = begin; o < end; o++)
+      for (int64_t k = 0; k < inputs; k++) r->out[(o - r->first) * r->panels.inputs + from + k] = block[k * HD_PANEL + o % HD_PANEL];
+  }
+}
+
+void hd_matrix_rows(const heed_context *context, const hd_matrix *matrix, int64_t first, int64_t rows, float *out) {
+  struct rows r = {hd_kernels_of(context), hd_matrix_panels(matrix), first, first + rows, out};
+  if (rows > 0) hd_parallel((heed_context *)context, hd_ceil_div(first + rows, HD_PANEL) - first / HD_PANEL, rows_of_panel, &r);
+}

@@ -2,12 +2,15 @@
 #include "learner.h"
 
 #include "../io/checkpoint.h"
+#include "../kern/matrix.h"
+#include "../tensor/tensor.h"
 
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>
+#include <zlib.h>
 
-/* The arrays of a run by name; parameters first, then moments: "layers.0.qkv.weight.1". */
+/* The arrays of a run by name; parameters that learn first, then moments: "layers.0.qkv.weight.1". Those that are frozen are where they came from; of them a checksum is kept. */
 typedef struct listing {
   hd_arena arena;
   hd_array *array;
@@ -20,37 +23,54 @@ static void listing_close(listing *l) { hd_arena_free(&l->arena); }
 static heed_status listing_open(heed_context *context, const char *directory, const heed_parameters *set, const heed_optimiser *optimiser,
                                 listing *l) {
   int moments = heed_optimiser_moments(optimiser);
-  *l = (listing){.parameters = heed_parameters_count(set)};
+  const int64_t all = heed_parameters_count(set);
+  *l = (listing){0};
   hd_arena_init(&l->arena, context);
   size_t room = strlen(directory) + sizeof "/checkpoints";
   HD_TRY(hd_arena_allocate(&l->arena, context, "a path", (int64_t)room, 1, &l->directory));
   snprintf(l->directory, room, "%s/checkpoints", directory);
-  HD_TRY(hd_arena_allocate(&l->arena, context, "a checkpoint", l->parameters * (1 + moments), sizeof *l->array, &l->array));
-  for (int which = -1; which < moments; which++)
-    for (int64_t i = 0; i < l->parameters; i++) {
+  HD_TRY(hd_arena_allocate(&l->arena, context, "a checkpoint", all * (1 + moments), sizeof *l->array, &l->array));
+  for (int which = -1; which < moments; which++) {
+    for (int64_t i = 0; i < all; i++) {
       const heed_tensor *t = heed_parameters_at(set, i);
       const char *name = heed_tensor_name(t);
       heed_view view = which < 0 ? heed_tensor_value(t) : heed_optimiser_state(optimiser, i, which);
       size_t length = strlen(name) + 24;
       char *copy;
-      if (!view.data) continue; // a frozen parameter has no moments
+      if (t->frozen) continue;
       HD_TRY(hd_arena_allocate(&l->arena, context, "a checkpoint", (int64_t)length, 1, &copy));
       if (which < 0) snprintf(copy, length, "%s", name);
       else snprintf(copy, length, "%s.%d", name, which);
-      l->array[l->count++] = (hd_array){copy, view};
+      l->array[l->count++] = (hd_array){.name = copy, .view = view};
     }
+    if (which < 0) l->parameters = l->count;
+  }
   return HEED_OK;
+}
+
+/* CRC-32 of all that is frozen; 0 where nothing is. A pass over them, which reads as much as a save of the others writes. */
+static uint32_t frozen_crc(const heed_parameters *set) {
+  uLong crc = 0;
+  for (int64_t i = 0; i < heed_parameters_count(set); i++) {
+    const heed_tensor *t = heed_parameters_at(set, i);
+    if (!t->frozen) continue;
+    if (!t->stored) crc = crc32_z(crc, (const Bytef *)hd_value(t), (z_size_t)hd_count(t) * sizeof(float));
+    for (int p = 0; p < t->stored_parts; p++) crc = crc32_z(crc, t->stored[p].packed, (z_size_t)t->stored[p].bytes);
+  }
+  return (uint32_t)crc;
 }
 
 static const char parameters_name[] = "parameters.safetensors", moments_name[] = "moments.safetensors", state_name[] = "state.json";
 
 /* ---- saving -------------------------------------------------------------------------------------------------------------------- */
 
-static json_t *state_json(const heed_train_state *state, const heed_optimiser *optimiser, const char *settings) {
-  return json_pack("{sI sf sI sI sb sb sf sf sI ss}", "step", (json_int_t)state->step, "best_loss", state->best_loss, "best_step",
+static json_t *state_json(const heed_train_state *state, const heed_learner *learner, const heed_optimiser *optimiser,
+                          const char *settings) {
+  return json_pack("{sI sf sI sI sb sb sf sf sI sI ss}", "step", (json_int_t)state->step, "best_loss", state->best_loss, "best_step",
                    (json_int_t)state->best_step, "worse", (json_int_t)state->worse, "owes_report", (int)state->owes_report, "skipped",
                    (int)state->skipped, "loss", state->loss, "gradient_norm", state->gradient_norm, "optimiser_steps",
-                   (json_int_t)heed_optimiser_steps(optimiser), "settings", settings);
+                   (json_int_t)heed_optimiser_steps(optimiser), "frozen_crc32", (json_int_t)frozen_crc(learner->parameters), "settings",
+                   settings);
 }
 
 heed_status heed_checkpoint_save(heed_context *context, const char *directory, const heed_learner *learner, const heed_optimiser *optimiser,
@@ -61,7 +81,7 @@ heed_status heed_checkpoint_save(heed_context *context, const char *directory, c
   HD_REQUIRE(isfinite(state->best_loss) && isfinite(state->loss) && isfinite(state->gradient_norm), context, HEED_E_ARGUMENT,
              "heed_checkpoint_save: a number of the state is not finite");
   heed_status status = listing_open(context, directory, learner->parameters, optimiser, &l);
-  json_t *json = state_json(state, optimiser, settings);
+  json_t *json = state_json(state, learner, optimiser, settings);
   if (status == HEED_OK && !json) status = hd_fail(context, HEED_E_MEMORY, "out of memory (the state of a run)");
   const hd_arrays parameters = {l.array, l.parameters, NULL}, moments = {l.array + l.parameters, l.count - l.parameters, NULL};
   const hd_checkpoint_part parts[] = {{parameters_name, &parameters, NULL}, {moments_name, &moments, NULL}, {state_name, NULL, json}};
@@ -98,8 +118,8 @@ static heed_status compare_settings(heed_context *context, const char *path, con
   return HEED_OK;
 }
 
-static heed_status read_state(const hd_checkpoint *checkpoint, const json_t *json, const char *settings, heed_train_state *state,
-                              int64_t *optimiser_steps) {
+static heed_status read_state(const hd_checkpoint *checkpoint, const json_t *json, const heed_learner *learner, const char *settings,
+                              heed_train_state *state, int64_t *optimiser_steps) {
   heed_context *context = checkpoint->context;
   const hd_json_place place = {context, checkpoint->path, "", json};
   heed_text kept;
@@ -108,6 +128,11 @@ static heed_status read_state(const hd_checkpoint *checkpoint, const json_t *jso
   HD_TRY(hd_json_text(&place, "settings", &kept));
   HD_TRY(hd_arena_text((hd_arena *)&checkpoint->arena, context, kept.data, kept.length, &copy));
   HD_TRY(compare_settings(context, checkpoint->path, copy, settings));
+  int64_t frozen;
+  HD_TRY(hd_json_integer_or(&place, "frozen_crc32", 0, 0, UINT32_MAX, &frozen));
+  HD_REQUIRE(frozen == frozen_crc(learner->parameters), context, HEED_E_ARGUMENT,
+             "%s: the run was begun with other frozen parameters (checksum %08llx there, %08llx here)", checkpoint->path,
+             (unsigned long long)frozen, (unsigned long long)frozen_crc(learner->parameters));
   HD_TRY(hd_json_integer(&place, "step", 0, INT64_MAX, &state->step));
   HD_TRY(hd_json_integer(&place, "best_step", 0, INT64_MAX, &state->best_step));
   HD_TRY(hd_json_integer(&place, "worse", 0, INT64_MAX, &state->worse));
@@ -119,13 +144,13 @@ static heed_status read_state(const hd_checkpoint *checkpoint, const json_t *jso
   return hd_json_integer(&place, "optimiser_steps", 0, INT64_MAX, optimiser_steps);
 }
 
-static heed_status read_checkpoint(const hd_checkpoint *checkpoint, const listing *l, heed_optimiser *optimiser, heed_train_state *state,
-                                   const char *settings) {
+static heed_status read_checkpoint(const hd_checkpoint *checkpoint, const listing *l, const heed_learner *learner,
+                                   heed_optimiser *optimiser, heed_train_state *state, const char *settings) {
   json_t *json = NULL;
   heed_train_state read;
   int64_t steps = 0;
   HD_TRY(hd_checkpoint_json(checkpoint, state_name, &json));
-  heed_status status = read_state(checkpoint, json, settings, &read, &steps);
+  heed_status status = read_state(checkpoint, json, learner, settings, &read, &steps);
   json_decref(json);
   HD_TRY(status);
   HD_TRY(hd_checkpoint_arrays(checkpoint, parameters_name, l->array, l->parameters));
@@ -146,7 +171,7 @@ heed_status heed_checkpoint_load(heed_context *context, const char *directory, h
   if (status == HEED_OK) status = hd_checkpoint_open(context, l.directory, &checkpoint);
   if (status == HEED_OK && checkpoint) {
     if (damage && *checkpoint->passed_over) damage(user, checkpoint->passed_over);
-    status = read_checkpoint(checkpoint, &l, optimiser, state, settings);
+    status = read_checkpoint(checkpoint, &l, learner, optimiser, state, settings);
     *found = status == HEED_OK;
   }
   hd_checkpoint_close(checkpoint);

@@ -4,6 +4,9 @@
 #include "family.h"
 #include "learner.h"
 
+#include "../kern/matrix.h"
+#include "../tensor/tensor.h"
+
 #include "../base/file.h"
 #include "../io/arrays.h"
 #include "../io/json.h"
@@ -23,20 +26,52 @@ export;
 
 static float zero = 0;
 
+/* Rows of a matrix that is stored as a file has it. */
+typedef struct stored_rows {
+  const hd_matrix *part;
+  int64_t first, rows;
+} stored_rows;
+
+static void bring(heed_context *context, const void *data, float *out) {
+  const stored_rows *all = data;
+  const hd_matrix *part = all->part;
+  for (int64_t at = all->first, end = all->first + all->rows; at < end; part++) {
+    const int64_t rows = HD_MIN(end, part->outputs) - at;
+    if (rows > 0) hd_matrix_rows(context, part, at, rows, out);
+    out += HD_MAX(rows, 0) * part->inputs;
+    at += HD_MAX(rows, 0) - part->outputs; // counted from the next part's first row
+    end -= part->outputs;
+  }
+}
+
 static void put(export *e, hd_slot slot, int64_t layer, const char *suffix, heed_view view) {
   char buffer[HD_TENSOR_NAME_LENGTH], *copy = NULL;
   if (e->status != HEED_OK) return;
   const char *name = hd_tensor_name(&e->names, slot, layer, suffix, buffer);
   e->status = hd_arena_text(&e->arena, e->learner->context, name, strlen(name), &copy);
-  e->array[e->count++] = (hd_array){copy, view};
+  e->array[e->count++] = (hd_array){.name = copy, .view = view};
 }
 
 /* Rows [begin, begin + rows) of a parameter. */
 static heed_view part(const heed_tensor *t, int64_t begin, int64_t rows) {
   heed_view view = heed_tensor_value(t);
-  view.data = (float *)view.data + begin * view.stride[0];
+  if (view.data) view.data = (float *)view.data + begin * view.stride[0];
   view.dim[0] = rows;
   return view;
+}
+
+/* Rows [begin, begin + rows) of a matrix. */
+static void put_matrix(export *e, hd_slot slot, int64_t layer, const heed_tensor *t, bool transposed, int64_t begin, int64_t rows) {
+  heed_view view = part(t, begin, rows);
+  stored_rows *source = NULL;
+  if (t->stored && e->status == HEED_OK)
+    e->status = hd_arena_allocate(&e->arena, e->learner->context, "a matrix to write", 1, sizeof *source, &source);
+  if (source) {
+    *source = (stored_rows){t->stored, begin, rows};
+    view.data = source;
+  }
+  put(e, slot, layer, ".weight", transposed ? heed_view_swap(view, 0, 1) : view);
+  if (source && e->status == HEED_OK) e->array[e->count - 1].bring = bring;
 }
 
 /* A bias, or zeros where the learner has none. */
@@ -48,8 +83,7 @@ static void put_bias(export *e, hd_slot slot, int64_t layer, const heed_tensor *
 /* A matrix of a layer and its bias: rows [begin, begin + rows). The family wants a bias where `biased`, though the learner may have none. */
 static void put_product(export *e, hd_slot slot, int64_t layer, const heed_tensor *w, const heed_tensor *b, bool biased, int64_t begin,
                         int64_t rows) {
-  heed_view view = part(w, begin, rows);
-  put(e, slot, layer, ".weight", e->names.spelling->transposed ? heed_view_swap(view, 0, 1) : view);
+  put_matrix(e, slot, layer, w, e->names.spelling->transposed, begin, rows);
   if (biased) put_bias(e, slot, layer, b, begin, rows);
 }
 
@@ -90,8 +124,8 @@ static heed_status list_arrays(export *e, const hd_transformer_spec *written) {
   const bool norm_biased = has_norm_bias(written);
   HD_TRY(hd_arena_allocate(&e->arena, learner->context, "names of tensors", MOST_IN_LAYER * learner->spec.layers + OUTSIDE,
                            sizeof *e->array, &e->array));
-  put(e, HD_SLOT_EMBEDDING, 0, ".weight", heed_tensor_value(learner->embedding));
-  if (learner->position) put(e, HD_SLOT_POSITION, 0, ".weight", heed_tensor_value(learner->position));
+  put_matrix(e, HD_SLOT_EMBEDDING, 0, learner->embedding, false, 0, written->vocabulary);
+  if (learner->position) put_matrix(e, HD_SLOT_POSITION, 0, learner->position, false, 0, written->context);
   const heed_view segments = {&zero, HEED_F32, 2, {written->segments, written->width}, {0, 0}}; // a learner has none
   if (written->segments > 0) put(e, HD_SLOT_SEGMENT, 0, ".weight", segments);
   if (written->embedding_norm) put_norm(e, HD_SLOT_EMBEDDING_NORM, 0, &learner->embedding_norm, norm_biased);
@@ -102,7 +136,7 @@ static heed_status list_arrays(export *e, const hd_transformer_spec *written) {
     put_norm(e, HD_SLOT_HEAD_NORM, 0, &learner->head_norm, norm_biased);
   }
   if (written->bias_head) put_bias(e, HD_SLOT_HEAD_BIAS, 0, learner->head_bias, 0, written->vocabulary);
-  if (!learner->spec.tied) put(e, HD_SLOT_HEAD, 0, ".weight", heed_tensor_value(learner->head));
+  if (!learner->spec.tied) put_matrix(e, HD_SLOT_HEAD, 0, learner->head, false, 0, written->vocabulary);
   return e->status;
 }
 

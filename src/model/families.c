@@ -57,8 +57,20 @@ static bool is_choice(const hd_field *field, int value) {
   return value >= 0 && value < n;
 }
 
+/* Where one key of a config.json speaks of several members, they must be alike: Llama's biases of queries, keys and values, and of the output. */
+static bool keys_agree(const hd_family *family, const hd_transformer_spec *spec) {
+  for (int64_t i = 0; i < family->field_count; i++)
+    for (int64_t j = 0; j < i; j++) {
+      const hd_field *a = &family->fields[i], *b = &family->fields[j];
+      if (!a->json || !b->json || a->kind != HD_FIELD_BOOL || strcmp(a->json, b->json) != 0) continue;
+      if (*(const bool *)((const char *)spec + a->at) != *(const bool *)((const char *)spec + b->at)) return false;
+    }
+  return true;
+}
+
 /* Whether what the family's configurations cannot say is as the spec has it. */
 static bool says(const hd_family *family, const hd_transformer_spec *spec) {
+  if (!keys_agree(family, spec)) return false;
   hd_transformer_spec other = family->base;
   other.positions = family->json.positions;
   hd_transformer_spec both = *spec;

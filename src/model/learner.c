@@ -11,42 +11,29 @@
 
 /* ---- parameters ------------------------------------------------------------------------------------------------------------------ */
 
-/* Where parameters are added, and how they begin. The first error stays. */
-typedef struct maker {
-  heed_learner *learner;
-  heed_status status;
-  uint64_t seed, made;
-  int64_t layer;
-  bool counts; /* only adds up what there is to make */
-  int64_t numbers;
-} maker;
-
-static heed_tensor *add(maker *m, const char *part, const char *suffix, int ndim, const int64_t *dim, heed_initial kind, double gain) {
+static heed_tensor *add(hd_maker *m, const char *part, const char *suffix, int ndim, const int64_t *dim, heed_initial kind, double gain) {
   heed_tensor *out = NULL;
   char name[HD_PARAMETER_NAME_LENGTH];
   if (m->status != HEED_OK) return NULL;
-  if (m->counts) { // the limits of spec.h keep the sum far below 2^63
-    m->numbers += dim[0] * (ndim > 1 ? dim[1] : 1);
-    return NULL;
-  }
   if (m->layer >= 0) snprintf(name, sizeof name, "layers.%lld.%s%s", (long long)m->layer, part, suffix);
   else snprintf(name, sizeof name, "%s%s", part, suffix);
-  m->status = heed_parameters_add(m->learner->parameters, name, ndim, dim, NULL, &out);
-  if (m->status == HEED_OK) m->status = heed_tensor_initialise(m->learner->context, out, kind, gain, m->seed, m->made++);
+  const hd_part made = {.name = name, .part = part, .layer = m->layer, .ndim = ndim, .dim = dim, .kind = kind, .gain = gain};
+  m->status = m->make(m, &made, &out);
+  m->made++;
   return out;
 }
 
 static const double usual_spread = 0.02;
 
-static heed_tensor *matrix(maker *m, const char *part, int64_t outputs, int64_t inputs, double spread) {
+static heed_tensor *matrix(hd_maker *m, const char *part, int64_t outputs, int64_t inputs, double spread) {
   return add(m, part, ".weight", 2, (int64_t[]){outputs, inputs}, HEED_INITIAL_NORMAL, spread);
 }
 
-static heed_tensor *bias(maker *m, bool has, const char *part, int64_t n) {
+static heed_tensor *bias(hd_maker *m, bool has, const char *part, int64_t n) {
   return has ? add(m, part, ".bias", 1, &n, HEED_INITIAL_CONSTANT, 0) : NULL;
 }
 
-static heed_nn_norm norm(maker *m, const char *part) {
+static heed_nn_norm norm(hd_maker *m, const char *part) {
   const hd_transformer_spec *spec = &m->learner->spec;
   heed_nn_norm out = {.rms = spec->norm == HD_NORM_RMS, .epsilon = spec->norm_eps};
   out.weight = add(m, part, ".weight", 1, &spec->width, HEED_INITIAL_CONSTANT, 1);
@@ -54,7 +41,7 @@ static heed_nn_norm norm(maker *m, const char *part) {
   return out;
 }
 
-static heed_nn_block make_layer(maker *m) {
+static heed_nn_block make_layer(hd_maker *m) {
   heed_learner *learner = m->learner;
   const hd_transformer_spec *spec = &learner->spec;
   int64_t q = spec->heads * spec->head_dim, kv = spec->kv_heads * spec->head_dim;
@@ -92,7 +79,7 @@ static heed_status make_labels(heed_learner *learner) {
   return HEED_OK;
 }
 
-static void make_all(maker *m) {
+void hd_learner_make(hd_maker *m) {
   heed_learner *learner = m->learner;
   const hd_transformer_spec *spec = &learner->spec;
   m->layer = -1;
@@ -111,15 +98,23 @@ static void make_all(maker *m) {
   learner->head_bias = bias(m, spec->bias_head, "head", spec->vocabulary);
 }
 
+/* What learns has gradients, which take as much as its numbers. The limits of spec.h keep the sum far below 2^63. */
+static heed_status count(hd_maker *m, const hd_part *part, heed_tensor **out) {
+  *out = NULL;
+  m->bytes += part->dim[0] * (part->ndim > 1 ? part->dim[1] : 1) * 2 * (int64_t)sizeof(float);
+  return HEED_OK;
+}
+
+static heed_status begin_by_chance(hd_maker *m, const hd_part *part, heed_tensor **out) {
+  HD_TRY(heed_parameters_add(m->learner->parameters, part->name, part->ndim, part->dim, NULL, out));
+  return heed_tensor_initialise(m->learner->context, *out, part->kind, part->gain, m->seed, m->made);
+}
+
 static heed_status make_parameters(heed_learner *learner, uint64_t seed) {
-  const hd_transformer_spec *spec = &learner->spec;
-  maker count = {.learner = learner, .counts = true}, m = {.learner = learner, .seed = seed};
-  HD_TRY(heed_parameters_new(learner->context, &learner->parameters));
-  HD_TRY(hd_arena_allocate(&learner->arena, learner->context, "layers", spec->layers, sizeof *learner->layers, &learner->layers));
-  HD_TRY(make_labels(learner));
-  make_all(&count);
-  HD_TRY(hd_memory_check(learner->context, "the model with its gradients", count.numbers * 2 * (int64_t)sizeof(float)));
-  make_all(&m);
+  hd_maker counter = {.learner = learner, .make = count}, m = {.learner = learner, .make = begin_by_chance, .seed = seed};
+  hd_learner_make(&counter);
+  HD_TRY(hd_memory_check(learner->context, "the model with its gradients", counter.bytes));
+  hd_learner_make(&m);
   return m.status;
 }
 
@@ -197,22 +192,38 @@ static heed_status make_tables(heed_learner *learner) {
   return HEED_OK;
 }
 
+static heed_status fill(heed_learner *learner) {
+  HD_TRY(make_tables(learner));
+  HD_TRY(heed_parameters_new(learner->context, &learner->parameters));
+  HD_TRY(hd_arena_allocate(&learner->arena, learner->context, "layers", learner->spec.layers, sizeof *learner->layers, &learner->layers));
+  return make_labels(learner);
+}
+
+heed_status hd_learner_start(heed_context *context, const hd_transformer_spec *spec, double dropout, heed_learner **out) {
+  heed_learner *learner;
+  HD_TRY(hd_allocate(context, "a learner", 1, sizeof *learner, &learner));
+  *learner = (heed_learner){.context = context, .spec = *spec, .dropout = dropout};
+  learner->attention = (heed_attention){.size = sizeof learner->attention,
+                                        .causal = !spec->bidirectional,
+                                        .has_window_left = spec->window > 0,
+                                        .window_left = spec->window > 0 ? spec->window - 1 : 0,
+                                        .align = HEED_ALIGN_START,
+                                        .dropout = dropout};
+  hd_arena_init(&learner->arena, context);
+  *out = learner;
+  return fill(learner);
+}
+
 heed_status heed_learner_new(heed_context *context, const heed_learner_options *given, heed_learner **out) {
   heed_learner_options options = {.size = sizeof options};
+  hd_transformer_spec spec;
   heed_learner *learner = NULL;
   if (!context) return HEED_E_ARGUMENT;
   HD_REQUIRE(out && given, context, HEED_E_ARGUMENT, "heed_learner_new: null");
   *out = NULL;
   HD_TRY(hd_options_read(context, "heed_learner_options", given, &options, sizeof options));
-  HD_TRY(hd_allocate(context, "a learner", 1, sizeof *learner, &learner));
-  *learner = (heed_learner){.context = context, .kind = options.kind, .dropout = options.dropout};
-  learner->attention = (heed_attention){.size = sizeof learner->attention,
-                                        .causal = options.kind != HEED_LEARNER_ENCODER,
-                                        .align = HEED_ALIGN_START,
-                                        .dropout = options.dropout};
-  hd_arena_init(&learner->arena, context);
-  heed_status status = spec_of(context, &options, &learner->spec);
-  if (status == HEED_OK) status = make_tables(learner);
+  HD_TRY(spec_of(context, &options, &spec));
+  heed_status status = hd_learner_start(context, &spec, options.dropout, &learner);
   if (status == HEED_OK) status = make_parameters(learner, options.seed);
   if (status == HEED_OK) *out = learner;
   else heed_learner_free(learner);
@@ -222,6 +233,7 @@ heed_status heed_learner_new(heed_context *context, const heed_learner_options *
 void heed_learner_free(heed_learner *learner) {
   if (!learner) return;
   heed_parameters_free(learner->parameters);
+  heed_model_free(learner->model);
   hd_arena_free(&learner->arena);
   hd_release(learner->context, learner, 1, sizeof *learner);
 }

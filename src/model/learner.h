@@ -9,7 +9,6 @@
 struct heed_learner {
   heed_context *context;
   hd_transformer_spec spec;
-  heed_learner_kind kind;
   double dropout;
   heed_parameters *parameters;
   hd_arena arena; /* layers, tables of angles */
@@ -21,7 +20,33 @@ struct heed_learner {
   heed_attention attention;
   heed_rope rope;
   heed_view cosine, sine; /* [context, rotary_dim/2] */
+  heed_model *model;      /* whose matrices frozen parameters are; NULL: none */
 };
+
+/* A parameter as it comes to be: "layers.3.qkv.weight" is weight of part "qkv" in layer 3; outside layers the layer is −1. */
+typedef struct hd_part {
+  const char *name, *part;
+  int64_t layer;
+  int ndim;
+  const int64_t *dim;
+  heed_initial kind; /* how it begins, if by chance */
+  double gain;
+} hd_part;
+
+/* Who makes them, one after another. The first error stays. */
+typedef struct hd_maker hd_maker;
+struct hd_maker {
+  heed_learner *learner;
+  heed_status (*make)(hd_maker *maker, const hd_part *part, heed_tensor **out);
+  void *user;
+  heed_status status;
+  uint64_t seed, made;
+  int64_t layer, bytes;
+};
+void hd_learner_make(hd_maker *maker);
+
+/* A learner that lacks its parameters. Where it fails *out is to be freed. */
+heed_status hd_learner_start(heed_context *context, const hd_transformer_spec *spec, double dropout, heed_learner **out);
 
 /* Names of parameters: "layers.3.qkv.weight". */
 #define HD_PARAMETER_NAME_LENGTH 64

@@ -271,7 +271,9 @@ static heed_status learn(run *r, heed_train_report *report) {
   report->seconds = hd_now() - begin;
   report->step = ++r->state->step;
   report->tokens_per_second = (double)(r->batch.count * share_of(r->options)) / report->seconds;
-  report->bytes = heed_tape_peak_bytes(r->tape) + heed_parameters_size(r->learner->parameters) * 4 * (int64_t)sizeof(float);
+  const heed_parameters *set = r->learner->parameters;
+  report->bytes = heed_tape_peak_bytes(r->tape) + heed_parameters_bytes(set) +
+                  heed_parameters_learning(set) * heed_optimiser_moments(r->optimiser) * (int64_t)sizeof(float);
   return HEED_OK;
 }
 

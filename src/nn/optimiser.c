@@ -54,7 +54,8 @@ static heed_status cut(heed_optimiser *o) {
 
 static heed_status fill(heed_optimiser *o) {
   HD_TRY(check(o->context, &o->options));
-  HD_TRY(hd_memory_check(o->context, "the optimiser", heed_parameters_size(o->set) * heed_optimiser_moments(o) * (int64_t)sizeof(float)));
+  HD_TRY(
+      hd_memory_check(o->context, "the optimiser", heed_parameters_learning(o->set) * heed_optimiser_moments(o) * (int64_t)sizeof(float)));
   HD_TRY(cut(o));
   HD_TRY(hd_arena_allocate(&o->arena, o->context, "an optimiser", o->parameters, sizeof *o->moment, &o->moment));
   for (int64_t i = 0; i < o->parameters; i++) {

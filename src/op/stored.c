@@ -14,5 +14,5 @@ heed_status heed_parameters_add_stored(heed_parameters *set, const char *name, c
   HD_REQUIRE(!heed_parameters_find(set, name), context, HEED_E_ARGUMENT, "parameter %s: there is one of that name", name);
   HD_TRY(hd_arena_allocate(hd_parameters_arena(set), context, name, 1, sizeof *matrix, &matrix));
   HD_TRY(hd_matrix_pack(context, hd_parameters_arena(set), storage, outputs, inputs, rows, matrix));
-  return hd_parameters_add_stored(set, name, (int64_t[]){outputs, inputs}, matrix, 1, out);
+  return hd_parameters_add_stored(set, name, (int64_t[]){outputs, inputs}, matrix, 1, matrix->bytes, out);
 }

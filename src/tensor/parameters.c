@@ -9,7 +9,7 @@ struct heed_parameters {
   heed_context *context;
   hd_arena arena;
   heed_tensor **list;
-  int64_t count, room, size, learning; /* numbers in all, and in those that are not frozen */
+  int64_t count, room, size, learning, bytes; /* numbers in all, and in those that are not frozen; bytes of values and gradients */
 };
 
 /* ---- any tensor ------------------------------------------------------------------------------------------------------------------ */
@@ -87,9 +87,10 @@ static heed_status add_named(heed_parameters *set, const char *name, int ndim, c
 }
 
 /* Into the list, for which there is room. */
-static void enlist(heed_parameters *set, heed_tensor *t) {
+static void enlist(heed_parameters *set, heed_tensor *t, int64_t bytes) {
   set->list[set->count++] = t;
   set->size += hd_count(t);
+  set->bytes += bytes;
   if (!t->frozen) set->learning += hd_count(t);
 }
 
@@ -103,7 +104,7 @@ static heed_status add(heed_parameters *set, const char *name, int ndim, const i
   t->frozen = options->frozen;
   t->decays = ndim > 1 && !options->no_decay;
   t->buffer->wants = !options->frozen;
-  enlist(set, t);
+  enlist(set, t, hd_count(t) * (int64_t)sizeof(float) * (options->frozen ? 1 : 2));
   *out = t;
   return HEED_OK;
 }
@@ -112,13 +113,13 @@ hd_arena *hd_parameters_arena(heed_parameters *set) { return &set->arena; }
 heed_context *hd_parameters_context(const heed_parameters *set) { return set->context; }
 
 heed_status hd_parameters_add_stored(heed_parameters *set, const char *name, const int64_t dim[2], const struct hd_matrix *part, int parts,
-                                     heed_tensor **out) {
+                                     int64_t bytes, heed_tensor **out) {
   heed_tensor *t;
   HD_TRY(add_named(set, name, 2, dim, &t));
   t->frozen = true;
   t->stored = part;
   t->stored_parts = parts;
-  enlist(set, t);
+  enlist(set, t, bytes);
   *out = t;
   return HEED_OK;
 }
@@ -136,6 +137,7 @@ heed_status heed_parameters_add(heed_parameters *set, const char *name, int ndim
 int64_t heed_parameters_count(const heed_parameters *set) { return set ? set->count : 0; }
 int64_t heed_parameters_size(const heed_parameters *set) { return set ? set->size : 0; }
 int64_t heed_parameters_learning(const heed_parameters *set) { return set ? set->learning : 0; }
+int64_t heed_parameters_bytes(const heed_parameters *set) { return set ? set->bytes : 0; }
 heed_tensor *heed_parameters_at(const heed_parameters *set, int64_t i) { return set && i >= 0 && i < set->count ? set->list[i] : NULL; }
 
 heed_tensor *heed_parameters_find(const heed_parameters *set, const char *name) {

@@ -132,9 +132,9 @@ static inline bool hd_may_change(const hd_node *node, int i) { return node->in[i
 float *hd_gradient(const hd_node *node, int i, bool *accumulate);
 static inline const float *hd_upstream(const hd_node *node) { return node->out->buffer->gradient; }
 
-/* A frozen parameter [rows of all parts, inputs] that is read where it lies. The parts, one below the other, are borrowed for the life of the set. */
+/* A frozen parameter [rows of all parts, inputs] that is read where it lies. The parts, one below the other, are borrowed for the life of the set; `bytes` is what they take. */
 heed_status hd_parameters_add_stored(heed_parameters *parameters, const char *name, const int64_t dim[2], const struct hd_matrix *part,
-                                     int parts, heed_tensor **out);
+                                     int parts, int64_t bytes, heed_tensor **out);
 /* Where such matrices may be packed; goes with the set. */
 hd_arena *hd_parameters_arena(heed_parameters *parameters);
 heed_context *hd_parameters_context(const heed_parameters *parameters);

@@ -22,7 +22,7 @@ static heed_status save(heed_context *context, int64_t step, const hd_file_syste
   hd_array array[ARRAYS];
   for (int a = 0; a < ARRAYS; a++) {
     for (int i = 0; i < ROWS * COLUMNS; i++) data[a][i] = number_at(step, a, i);
-    array[a] = (hd_array){names[a], heed_view_of(data[a], HEED_F32, 2, (int64_t[]){ROWS, COLUMNS})};
+    array[a] = (hd_array){.name = names[a], .view = heed_view_of(data[a], HEED_F32, 2, (int64_t[]){ROWS, COLUMNS})};
   }
   json_t *json = json_pack("{s:I, s:f, s:s}", "tokens", (json_int_t)(step * 768), "loss", 1.0 / (double)(step + 1), "text", "ü");
   const hd_arrays arrays = {.array = array, .count = ARRAYS};
@@ -41,7 +41,8 @@ static heed_status restore(heed_context *context, int64_t *step, char passed_ove
   *step = -1;
   HD_TRY(hd_checkpoint_open(context, RUN, &checkpoint));
   if (!checkpoint) return HEED_OK;
-  for (int a = 0; a < ARRAYS; a++) array[a] = (hd_array){names[a], heed_view_of(data[a], HEED_F32, 2, (int64_t[]){ROWS, COLUMNS})};
+  for (int a = 0; a < ARRAYS; a++)
+    array[a] = (hd_array){.name = names[a], .view = heed_view_of(data[a], HEED_F32, 2, (int64_t[]){ROWS, COLUMNS})};
   heed_status status = hd_checkpoint_arrays(checkpoint, "state.safetensors", array, ARRAYS);
   if (status == HEED_OK) status = hd_checkpoint_json(checkpoint, "state.json", &json);
   if (status == HEED_OK) {

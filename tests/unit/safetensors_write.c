@@ -21,8 +21,8 @@ static void every_type_reads_back(void **state) {
     // Any bytes will do but for booleans; NaN payloads must come through too.
     for (int i = 0; i < ROWS * COLUMNS; i++)
       data[t][i] = types[t] == HEED_BOOL ? 0x0001010001000101u : 0x9E3779B97F4A7C15u * (uint64_t)(i + 31 * t + 1);
-    out[t] = (hd_array){names[t], of(data[t], types[t], ROWS, COLUMNS)};
-    in[t] = (hd_array){names[t], of(back[t], types[t], ROWS, COLUMNS)};
+    out[t] = (hd_array){.name = names[t], .view = of(data[t], types[t], ROWS, COLUMNS)};
+    in[t] = (hd_array){.name = names[t], .view = of(back[t], types[t], ROWS, COLUMNS)};
   }
   const char *path = in_folder("types.safetensors");
   ok(context, hd_safetensors_save(context, path, &(hd_arrays){.array = out, .count = 8}));
@@ -43,10 +43,10 @@ static void strides_are_undone(void **state) {
   reversed.data = data + (ROWS - 1) * COLUMNS;
   reversed.stride[0] = -COLUMNS;
   same.stride[0] = 0;
-  hd_array out[] = {{"turned", turned}, {"reversed", reversed}, {"same", same}};
-  hd_array in[] = {{"same", of(back[2], HEED_F32, ROWS, COLUMNS)}, // in any order
-                   {"turned", of(back[0], HEED_F32, COLUMNS, ROWS)},
-                   {"reversed", of(back[1], HEED_F32, ROWS, COLUMNS)}};
+  hd_array out[] = {{.name = "turned", .view = turned}, {.name = "reversed", .view = reversed}, {.name = "same", .view = same}};
+  hd_array in[] = {{.name = "same", .view = of(back[2], HEED_F32, ROWS, COLUMNS)}, // in any order
+                   {.name = "turned", .view = of(back[0], HEED_F32, COLUMNS, ROWS)},
+                   {.name = "reversed", .view = of(back[1], HEED_F32, ROWS, COLUMNS)}};
   const char *path = in_folder("strides.safetensors");
   ok(context, hd_safetensors_save(context, path, &(hd_arrays){.array = out, .count = 3}));
   ok(context, hd_safetensors_fill(context, path, in, 3));
@@ -59,6 +59,36 @@ static void strides_are_undone(void **state) {
   heed_context_free(context);
 }
 
+enum { ROWS = 5, COLUMNS = 7 };
+
+/* Turns the numbers of a matrix round, in place of something large that is unpacked. */
+static void bring(heed_context *context, const void *from, float *out) {
+  (void)context;
+  for (int i = 0; i < ROWS * COLUMNS; i++) out[i] = -((const float *)from)[i];
+}
+
+/* An array that is made when it is written, row-major and turned. */
+static void what_is_brought(void **state) {
+  static float data[ROWS * COLUMNS], back[2][ROWS * COLUMNS];
+  (void)state;
+  heed_context *context = test_context(NULL);
+  for (int i = 0; i < ROWS * COLUMNS; i++) data[i] = (float)i;
+  const heed_view view = of(data, HEED_F32, ROWS, COLUMNS);
+  hd_array out[] = {{.name = "as it is", .view = view, .bring = bring},
+                    {.name = "turned", .view = heed_view_swap(view, 0, 1), .bring = bring}};
+  hd_array in[] = {{.name = "as it is", .view = of(back[0], HEED_F32, ROWS, COLUMNS)},
+                   {.name = "turned", .view = of(back[1], HEED_F32, COLUMNS, ROWS)}};
+  const char *path = in_folder("brought.safetensors");
+  ok(context, hd_safetensors_save(context, path, &(hd_arrays){.array = out, .count = 2}));
+  ok(context, hd_safetensors_fill(context, path, in, 2));
+  for (int r = 0; r < ROWS; r++)
+    for (int c = 0; c < COLUMNS; c++) {
+      assert_true(back[0][r * COLUMNS + c] == -data[r * COLUMNS + c]);
+      assert_true(back[1][c * ROWS + r] == -data[r * COLUMNS + c]);
+    }
+  heed_context_free(context);
+}
+
 static void the_file_has_the_form_of_the_reference(void **state) {
   static float data[6] = {1, 2, 3, 4, 5, 6};
   static const char header[] =
@@ -67,7 +97,7 @@ static void the_file_has_the_form_of_the_reference(void **state) {
   (void)state;
   heed_context *context = test_context(NULL);
   json_t *metadata = json_pack("{s:s}", "format", "pt");
-  hd_array out[] = {{"a\"b", of(data, HEED_F32, 2, 3)}, {"none", of(NULL, HEED_F32, 0, 3)}};
+  hd_array out[] = {{.name = "a\"b", .view = of(data, HEED_F32, 2, 3)}, {.name = "none", .view = of(NULL, HEED_F32, 0, 3)}};
   const char *path = in_folder("form.safetensors");
   ok(context, hd_safetensors_save(context, path, &(hd_arrays){.array = out, .count = 2, .metadata = metadata}));
   json_decref(metadata);
@@ -100,7 +130,7 @@ static void what_no_reader_takes_is_refused(void **state) {
   longest[sizeof longest - 1] = 0;
   const char *const names[] = {"__metadata__", "a\nb", "\xFF", longest, "x"};
   for (int i = 0; i < 5; i++) {
-    hd_array out[] = {{"x", of(data, HEED_F32, 2, 2)}, {names[i], of(data, HEED_F32, 2, 2)}};
+    hd_array out[] = {{.name = "x", .view = of(data, HEED_F32, 2, 2)}, {.name = names[i], .view = of(data, HEED_F32, 2, 2)}};
     const char *path = in_folder("refused.safetensors");
     assert_int_equal(hd_safetensors_save(context, path, &(hd_arrays){.array = out, .count = 2}), HEED_E_ARGUMENT);
     assert_true(strncmp(heed_error(context), path, strlen(path)) == 0);
@@ -114,7 +144,7 @@ static void only_what_is_asked_for_is_filled(void **state) {
   static double wide[6];
   (void)state;
   heed_context *context = test_context(NULL);
-  hd_array out[] = {{"x", of(data, HEED_F32, 2, 3)}, {"y", of(data, HEED_F32, 2, 3)}};
+  hd_array out[] = {{.name = "x", .view = of(data, HEED_F32, 2, 3)}, {.name = "y", .view = of(data, HEED_F32, 2, 3)}};
   const char *path = in_folder("two.safetensors");
   ok(context, hd_safetensors_save(context, path, &(hd_arrays){.array = out, .count = 2}));
   const struct {
@@ -122,10 +152,10 @@ static void only_what_is_asked_for_is_filled(void **state) {
     int64_t count;
     const char *fragment;
   } cases[] = {
-      {{{"x", of(back, HEED_F32, 2, 3)}, {"z", of(back, HEED_F32, 2, 3)}}, 2, "\"z\" is missing"},
-      {{{"x", of(back, HEED_F32, 3, 2)}}, 1, "another shape or type (got F32 [2,3], allowed F32 [3,2])"},
-      {{{"x", of(wide, HEED_F64, 2, 3)}}, 1, "got F32 [2,3], allowed F64 [2,3]"},
-      {{{"x", of(back, HEED_F32, 2, 3)}}, 1, "other tensors too (got 2, allowed 1)"},
+      {{{.name = "x", .view = of(back, HEED_F32, 2, 3)}, {.name = "z", .view = of(back, HEED_F32, 2, 3)}}, 2, "\"z\" is missing"},
+      {{{.name = "x", .view = of(back, HEED_F32, 3, 2)}}, 1, "another shape or type (got F32 [2,3], allowed F32 [3,2])"},
+      {{{.name = "x", .view = of(wide, HEED_F64, 2, 3)}}, 1, "got F32 [2,3], allowed F64 [2,3]"},
+      {{{.name = "x", .view = of(back, HEED_F32, 2, 3)}}, 1, "other tensors too (got 2, allowed 1)"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     assert_int_equal(hd_safetensors_fill(context, path, cases[i].in, cases[i].count), HEED_E_FORMAT);
@@ -136,7 +166,8 @@ static void only_what_is_asked_for_is_filled(void **state) {
 
 static heed_status write_and_read(heed_context *context, const char *path) {
   float data[6] = {0}, back[6];
-  hd_array out[] = {{"x", heed_view_swap(of(data, HEED_F32, 2, 3), 0, 1)}}, in[] = {{"x", of(back, HEED_F32, 3, 2)}};
+  hd_array out[] = {{.name = "x", .view = heed_view_swap(of(data, HEED_F32, 2, 3), 0, 1)}},
+           in[] = {{.name = "x", .view = of(back, HEED_F32, 3, 2)}};
   HD_TRY(hd_safetensors_save(context, path, &(hd_arrays){.array = out, .count = 1}));
   return hd_safetensors_fill(context, path, in, 1);
 }
@@ -150,6 +181,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_type_reads_back),
       cmocka_unit_test(strides_are_undone),
+      cmocka_unit_test(what_is_brought),
       cmocka_unit_test(the_file_has_the_form_of_the_reference),
       cmocka_unit_test(what_no_reader_takes_is_refused),
       cmocka_unit_test(only_what_is_asked_for_is_filled),

@@ -1,0 +1,175 @@
+/* learner_from.c: a learner that begins with the weights of a loaded model, part by part under the learner's names. What is frozen stays in the model's packed matrices. */
+#include "learner.h"
+#include "model.h"
+
+#include "../base/file.h"
+#include "../tensor/tensor.h"
+
+#include <fnmatch.h>
+#include <math.h>
+
+typedef struct source {
+  const hd_matrix *matrix; /* rows of all parts, one below the other */
+  int parts;
+  const float *vector;
+} source;
+
+/* ---- where a parameter lies in a model --------------------------------------------------------------------------------------- */
+
+static source of_stack(const hd_stack *stack, bool weight) {
+  return weight ? (source){stack->part, stack->parts, NULL} : (source){.vector = stack->bias};
+}
+
+static source of_norm(const hd_norm *norm, bool weight) { return (source){.vector = weight ? norm->weight : norm->bias}; }
+
+static source of_matrix(const hd_matrix *matrix) { return (source){matrix, 1, NULL}; }
+
+static source find(const heed_model *model, const hd_part *p) {
+  static const struct {
+    const char *part;
+    size_t at;
+    bool norm;
+  } of_layer[] = {{"attention_norm", offsetof(hd_layer, attention_norm), true},
+                  {"qkv", offsetof(hd_layer, qkv), false},
+                  {"output", offsetof(hd_layer, output), false},
+                  {"feed_forward_norm", offsetof(hd_layer, feed_forward_norm), true},
+                  {"up", offsetof(hd_layer, up), false},
+                  {"down", offsetof(hd_layer, down), false}};
+  const bool weight = hd_ends_with(p->name, ".weight");
+  for (int64_t i = 0; p->layer >= 0 && i < HD_COUNT(of_layer); i++) {
+    const void *at = (const char *)&model->layers[p->layer] + of_layer[i].at;
+    if (!strcmp(of_layer[i].part, p->part)) return of_layer[i].norm ? of_norm(at, weight) : of_stack(at, weight);
+  }
+  if (!strcmp(p->part, "embedding")) return of_matrix(&model->embedding);
+  if (!strcmp(p->part, "position")) return of_matrix(&model->position);
+  if (!strcmp(p->part, "embedding_norm")) return of_norm(&model->embedding_norm, weight);
+  if (!strcmp(p->part, "final_norm")) return of_norm(&model->final_norm, weight);
+  if (!strcmp(p->part, "head_dense")) return of_stack(&model->head_dense, weight);
+  if (!strcmp(p->part, "head_norm")) return of_norm(&model->head_norm, weight);
+  return weight ? of_matrix(model->head) : (source){.vector = model->head_bias};
+}
+
+/* ---- making parameters ------------------------------------------------------------------------------------------------------- */
+
+typedef struct beginning {
+  heed_model *model;
+  const heed_learner_from_options *options;
+  bool *used; /* [freeze_count] patterns that something fits */
+} beginning;
+
+/* Positions are numbers of the learner's own: they are sliced, and take in the first row of the segments, which every token gets. */
+static bool is_position(const hd_part *p) { return !strcmp(p->part, "position"); }
+static bool is_shared(const hd_part *p, const source *from) { return from->matrix && !is_position(p); }
+
+static bool is_frozen(const beginning *b, const char *name) {
+  bool frozen = false;
+  for (int64_t i = 0; i < b->options->freeze_count; i++) {
+    if (fnmatch(b->options->freeze[i], name, 0) != 0) continue;
+    b->used[i] = frozen = true;
+  }
+  return frozen;
+}
+
+static int64_t bytes_of(const source *from) {
+  int64_t bytes = 0;
+  for (int i = 0; i < from->parts; i++) bytes += from->matrix[i].bytes;
+  return bytes;
+}
+
+static heed_status count(hd_maker *m, const hd_part *part, heed_tensor **out) {
+  const beginning *b = m->user;
+  const source from = find(b->model, part);
+  const bool frozen = is_frozen(b, part->name);
+  *out = NULL;
+  if (frozen && is_shared(part, &from)) return HEED_OK; // the model has it
+  m->bytes += part->dim[0] * (part->ndim > 1 ? part->dim[1] : 1) * (frozen ? 1 : 2) * (int64_t)sizeof(float);
+  return HEED_OK;
+}
+
+static void add_segment(heed_context *context, const heed_model *model, float *position, float *row) {
+  hd_matrix_row(context, &model->segment, 0, row);
+  for (int64_t i = 0; i < model->spec.context * model->spec.width; i++) position[i] += row[i % model->spec.width];
+}
+
+static heed_status copy(heed_context *context, const beginning *b, const hd_part *p, const source *from, heed_tensor *t) {
+  float *to = hd_value(t), *row;
+  if (from->vector) memcpy(to, from->vector, (size_t)hd_count(t) * sizeof *to);
+  for (int i = 0; i < from->parts; i++) {
+    hd_matrix_rows(context, &from->matrix[i], 0, from->matrix[i].outputs, to);
+    to += from->matrix[i].outputs * from->matrix[i].inputs;
+  }
+  if (!is_position(p) || b->model->spec.segments == 0) return HEED_OK;
+  HD_TRY(hd_allocate(context, "a row", t->dim[1], sizeof *row, &row));
+  add_segment(context, b->model, hd_value(t), row);
+  hd_release(context, row, t->dim[1], sizeof *row);
+  return HEED_OK;
+}
+
+static heed_status begin_with_model(hd_maker *m, const hd_part *part, heed_tensor **out) {
+  const beginning *b = m->user;
+  heed_learner *learner = m->learner;
+  const source from = find(b->model, part);
+  const heed_parameter_options how = {.size = sizeof how, .frozen = is_frozen(b, part->name)};
+  HD_REQUIRE(from.matrix || from.vector, learner->context, HEED_E_UNSUPPORTED, "%s: the model has no %s", b->model->path, part->name);
+  if (how.frozen && is_shared(part, &from)) {
+    if (!learner->model) learner->model = heed_model_retain(b->model);
+    return hd_parameters_add_stored(learner->parameters, part->name, part->dim, from.matrix, from.parts, bytes_of(&from), out);
+  }
+  HD_TRY(heed_parameters_add(learner->parameters, part->name, part->ndim, part->dim, &how, out));
+  return copy(learner->context, b, part, &from, *out);
+}
+
+static heed_status make_parameters(heed_learner *learner, beginning *b) {
+  heed_context *context = learner->context;
+  hd_maker counter = {.learner = learner, .make = count, .user = b}, m = {.learner = learner, .make = begin_with_model, .user = b};
+  hd_learner_make(&counter);
+  for (int64_t i = 0; i < b->options->freeze_count; i++)
+    HD_REQUIRE(b->used[i], context, HEED_E_ARGUMENT,
+               "freeze: no parameter is called %s (they are called embedding.weight, layers.0.qkv.weight, ...)", b->options->freeze[i]);
+  HD_TRY(hd_memory_check(context, "the model with its gradients", counter.bytes));
+  hd_learner_make(&m);
+  HD_TRY(m.status);
+  HD_REQUIRE(heed_parameters_learning(learner->parameters) > 0, context, HEED_E_ARGUMENT, "freeze: nothing is left that learns");
+  return HEED_OK;
+}
+
+/* ---- which models ------------------------------------------------------------------------------------------------------------ */
+
+/* Only what can be saved again is taken. */
+static heed_status check(heed_context *context, const heed_model *model, const hd_transformer_spec *spec) {
+  bool usual = spec->positions == HD_POSITIONS_LEARNED || (spec->rotary_scaling == HD_SCALING_NONE && spec->rotary_dim == spec->head_dim);
+  for (int64_t i = 0; usual && spec->positions != HD_POSITIONS_LEARNED && i < spec->rotary_dim / 2; i++)
+    usual = model->frequency[i] == hd_spec_frequency(spec, i);
+  HD_REQUIRE(usual, context, HEED_E_UNSUPPORTED,
+             "%s: cannot be trained: its rotary positions are scaled or partial, which heed does not write", model->path);
+  HD_REQUIRE(spec->full_every == 0, context, HEED_E_UNSUPPORTED, "%s: cannot be trained: some of its layers have a window, others none",
+             model->path);
+  HD_REQUIRE(hd_family_for(spec), context, HEED_E_UNSUPPORTED, "%s: cannot be trained: no configuration that heed writes says all of it",
+             model->path);
+  return HEED_OK;
+}
+
+heed_status heed_learner_from_model(heed_context *context, heed_model *model, const heed_learner_from_options *given, heed_learner **out) {
+  heed_learner_from_options options = {.size = sizeof options};
+  heed_learner *learner = NULL;
+  if (!context) return HEED_E_ARGUMENT;
+  HD_REQUIRE(model && out, context, HEED_E_ARGUMENT, "heed_learner_from_model: null");
+  *out = NULL;
+  HD_TRY(hd_options_read(context, "heed_learner_from_options", given, &options, sizeof options));
+  HD_REQUIRE(options.dropout >= 0 && options.dropout < 1, context, HEED_E_ARGUMENT, "dropout: got %g, allowed from 0 to below 1",
+             options.dropout);
+  HD_REQUIRE(options.freeze_count >= 0 && (options.freeze || options.freeze_count == 0), context, HEED_E_ARGUMENT,
+             "heed_learner_from_model: freeze is null");
+  hd_transformer_spec spec = model->spec;
+  spec.segments = 0; // their first row goes into the positions
+  HD_TRY(check(context, model, &spec));
+  beginning b = {.model = model, .options = &options};
+  HD_TRY(hd_allocate(context, "patterns", options.freeze_count, sizeof *b.used, &b.used));
+  for (int64_t i = 0; i < options.freeze_count; i++) b.used[i] = false;
+  heed_status status = hd_learner_start(context, &spec, options.dropout, &learner);
+  if (status == HEED_OK) status = make_parameters(learner, &b);
+  hd_release(context, b.used, options.freeze_count, sizeof *b.used);
+  if (status == HEED_OK) *out = learner;
+  else heed_learner_free(learner);
+  return status;
+}
