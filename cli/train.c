@@ -59,21 +59,23 @@ static void apply_preset(train_values *v) {
 }
 
 static const preset text_defaults = {NULL, 4, 4, 128, 64, 12, 2000, 100, 1e-3, NAN, 0.1, 0.99, false, false};
+static const preset from_defaults = {NULL, -1, -1, -1, -1, 8, 200, 20, 1e-4, NAN, 0.01, 0.99, false, false};
 static const preset task_defaults[] = {
     // sums are short, so steps are cheap, and carries come late
     {"addition", 2, 4, 128, 64, 64, 6000, 100, 2e-3, NAN, 0.01, 0.99, false, false},
     {NULL, 2, 4, 128, 64, 64, 2400, 100, 2e-3, NAN, 0.01, 0.99, false, false}, // every other task
 };
 
-static const preset *defaults_of(const char *task) {
+static const preset *defaults_of(const train_values *v) {
   const preset *p = task_defaults;
-  if (!task) return &text_defaults;
-  while (p->name && strcmp(p->name, task) != 0) p++;
+  if (v->from) return &from_defaults;
+  if (!v->task) return &text_defaults;
+  while (p->name && strcmp(p->name, v->task) != 0) p++;
   return p;
 }
 
 static void apply_defaults(train_values *v) {
-  apply(v, defaults_of(v->task));
+  apply(v, defaults_of(v));
   fill(&v->kv_heads, 0);
   fill(&v->feed_forward, 0);
   fill(&v->accumulate, 1);
@@ -86,6 +88,22 @@ static void apply_defaults(train_values *v) {
 }
 
 /* ---- data ------------------------------------------------------------------------------------------------------------------- */
+
+/* A model's own, unless there is another file for it. */
+static int open_tokenizer_of_model(training *t, int64_t vocabulary) {
+  const char *file = t->v->tokens ? t->v->tokens : t->v->from;
+  heed_tokenizer_info info = {.size = sizeof info};
+  int code;
+  if (!t->v->tokens && !heed_model_tokenizer(t->model))
+    return error_of(EXIT_BAD_FILE, "%s: has no tokenizer (--tokens FILE names one)", file);
+  TRY(check(t->context, heed_tokenizer_load(t->context, file, &t->tokenizer)));
+  TRY(check(t->context, heed_tokenizer_describe(t->tokenizer, &info)));
+  if (info.vocabulary > vocabulary)
+    return error_of(EXIT_BAD_FILE, "%s: has tokens that the model does not know (got %lld tokens, allowed %lld)", file,
+                    (long long)info.vocabulary, (long long)vocabulary);
+done:
+  return code;
+}
 
 /* "char", "byte" and "bpe:N" are made from the text, for an encoder with a token for what is masked; anything else is a tokenizer that is there. */
 static int open_tokenizer(training *t, heed_text text, bool masks) {
@@ -130,11 +148,11 @@ static int open_text(training *t, heed_learner_options *model) {
   if (length == 0) return error_of(EXIT_BAD_FILE, "%s: the file is empty", v->data);
   const heed_text text = {t->text, length};
   const bool masks = model->kind == HEED_LEARNER_ENCODER;
-  TRY(open_tokenizer(t, text, masks));
+  TRY(t->model ? open_tokenizer_of_model(t, model->vocabulary) : open_tokenizer(t, text, masks));
   TRY(check(t->context, heed_encode(t->context, t->tokenizer, text, NULL, &t->ids, &t->id_count)));
   heed_tokenizer_info info = {.size = sizeof info};
   TRY(check(t->context, heed_tokenizer_describe(t->tokenizer, &info)));
-  model->vocabulary = info.vocabulary;
+  if (!t->model) model->vocabulary = info.vocabulary;
   int64_t split = (int64_t)((double)t->id_count * TRAINING_SHARE);
   if (t->id_count - split <= v->context || split <= v->context)
     return error_of(EXIT_BAD_FILE,
@@ -223,7 +241,7 @@ static void put_data(FILE *to, const training *t) {
   put_whole(to, "most", t->task.most);
   put_whole(to, "symbols", t->task.symbols);
   put_whole(to, "reverse-digits", t->task.reverse_digits);
-  put_word(to, "tokens", t->is_task ? "char" : t->v->tokens);
+  put_word(to, "tokens", t->is_task ? "char" : t->v->tokens ? t->v->tokens : "those of the model");
   put_whole(to, "data-ids", t->id_count);
   fprintf(to, "data-hash %016llx\n", (unsigned long long)fingerprint(t->ids, t->id_count));
 }
@@ -240,6 +258,7 @@ static int describe_settings(training *t, const heed_learner_options *m) {
     put_whole(to, "relu", m->relu);
     fprintf(to, "mask %.12g\n", t->v->mask);
   }
+  for (int i = 0; i < t->v->freeze.count; i++) put_word(to, "freeze", t->v->freeze.items[i]);
   const bool whole = !ferror(to);
   return fclose(to) == 0 && whole ? EXIT_OK : error_of(EXIT_NO_MEMORY, "out of memory: the settings of a run");
 }
@@ -250,6 +269,20 @@ static heed_schedule_kind schedule_of(const char *name) {
   int kind = 0;
   while (strcmp(names[kind], name) != 0) kind++; // the option has let no other through
   return (heed_schedule_kind)kind;
+}
+
+static int make_learner(training *t, const heed_learner_options *m) {
+  heed_context *context = t->context;
+  const text_list *freeze = &t->v->freeze;
+  const heed_learner_from_options from = {
+      .size = sizeof from, .dropout = t->v->dropout, .freeze = freeze->items, .freeze_count = freeze->count};
+  heed_status status =
+      t->model ? heed_learner_from_model(context, t->model, &from, &t->learner) : heed_learner_new(context, m, &t->learner);
+  if (t->model && status == HEED_E_ARGUMENT) return usage_error("--%s", heed_error(context)); // freeze: ...
+  if (!t->model && status == HEED_E_FORMAT) return usage_error("%s", heed_error(context));    // sizes that do not go together
+  heed_model_free(t->model);                                                                  // the learner keeps what it needs
+  t->model = NULL;
+  return check(context, status);
 }
 
 static int open_learner(training *t, heed_learner_options *m) {
@@ -272,9 +305,7 @@ static int open_learner(training *t, heed_learner_options *m) {
   o->eval_every = v->eval_every;
   o->patience = v->patience;
   o->skip_nonfinite = !strcmp(v->on_nan, "skip");
-  heed_status status = heed_learner_new(t->context, m, &t->learner);
-  if (status == HEED_E_FORMAT) return usage_error("%s", heed_error(t->context)); // sizes that do not go together
-  TRY(check(t->context, status));
+  TRY(make_learner(t, m));
   TRY(check(t->context, heed_optimiser_new(t->context, heed_learner_parameters(t->learner), &o->optimiser, &t->optimiser)));
   TRY(check(t->context, heed_train_fits(t->learner, o, &t->bytes)));
   TRY(describe_settings(t, m));
@@ -295,6 +326,9 @@ int trained_write(const training *t) {
   char *full = t->is_task ? NULL : realpath(t->v->data, NULL);
   fputs(t->settings, file.stream);
   if (full) fprintf(file.stream, "data %s\n", full);
+  free(full);
+  full = t->v->from ? realpath(t->v->from, NULL) : NULL;
+  if (full) fprintf(file.stream, "from %s\n", full);
   free(full);
   return output_close(&file, EXIT_OK);
 }
@@ -335,11 +369,35 @@ int trained_read(heed_context *context, const char *directory, trained *out) {
 static void close_training(training *t) {
   heed_optimiser_free(t->optimiser);
   heed_learner_free(t->learner);
+  heed_model_free(t->model);
   heed_tokenizer_free(t->tokenizer);
   if (t->ids) heed_ids_free(t->context, t->ids, t->id_count);
   free(t->text);
   free(t->settings);
   heed_context_free(t->context);
+}
+
+enum { FROM_CONTEXT = 128 }; // positions in a sequence, where the model has as many
+
+/* Sizes are the model's. */
+static int open_model(training *t, train_values *v, heed_learner_options *model) {
+  heed_model_info info = {.size = sizeof info};
+  int code;
+  TRY(check(t->context, heed_model_load(t->context, v->from, &t->model)));
+  TRY(check(t->context, heed_model_describe(t->model, &info)));
+  fill(&v->context, info.context < FROM_CONTEXT ? info.context : FROM_CONTEXT);
+  if (v->context > info.context)
+    return usage_error("--context: must not be above the model's (got %lld, allowed 1 to %lld)", (long long)v->context,
+                       (long long)info.context);
+  model->kind = info.bidirectional ? HEED_LEARNER_ENCODER : HEED_LEARNER_GPT;
+  model->layers = info.layers;
+  model->heads = v->heads = info.heads;
+  model->kv_heads = info.kv_heads;
+  model->width = v->width = info.width;
+  model->feed_forward = info.feed_forward;
+  model->vocabulary = info.vocabulary;
+done:
+  return code;
 }
 
 static int train(const train_values *given, heed_learner_kind kind) {
@@ -365,11 +423,12 @@ static int train(const train_values *given, heed_learner_kind kind) {
                                 .relu = v.relu,
                                 .dropout = v.dropout,
                                 .seed = (uint64_t)v.common.seed};
-  if (v.width % v.heads != 0)
+  if (!v.from && v.width % v.heads != 0)
     return usage_error("--heads: must divide --width (got %lld and %lld)", (long long)v.heads, (long long)v.width);
-  if (v.kv_heads > 0 && v.heads % v.kv_heads != 0)
+  if (!v.from && v.kv_heads > 0 && v.heads % v.kv_heads != 0)
     return usage_error("--kv-heads: must divide --heads (got %lld and %lld)", (long long)v.kv_heads, (long long)v.heads);
   TRY(context_open(&v.common, &t.context));
+  if (v.from) TRY(open_model(&t, &v, &model));
   TRY(v.task ? open_task(&t, &model) : open_text(&t, &model));
   TRY(open_learner(&t, &model));
   TRY(training_run(&t));
@@ -385,6 +444,7 @@ typedef train_values values;
 static int run_gpt(const void *v) { return train(v, HEED_LEARNER_GPT); }
 static int run_llama(const void *v) { return train(v, HEED_LEARNER_LLAMA); }
 static int run_encoder(const void *v) { return train(v, HEED_LEARNER_ENCODER); }
+static int run_from(const void *v) { return train(v, HEED_LEARNER_GPT); }
 static int run_task(const void *v) {
   const train_values *given = v;
   return train(v, given->rotary ? HEED_LEARNER_LLAMA : HEED_LEARNER_GPT);
@@ -399,14 +459,17 @@ static int run_task(const void *v) {
              .high = 262144)
 
 #define RUN_OPTIONS                                                                                                                        \
-  OPTION("batch", 0, WHOLE, "N", batch, "sequences in a batch (default 12; tasks 64)", .low = 1, .high = 1e6),                             \
+  OPTION("batch", 0, WHOLE, "N", batch, "sequences in a batch (default 12; tasks 64, from a model 8)", .low = 1, .high = 1e6),             \
       OPTION("accumulate", 0, WHOLE, "N", accumulate, "batches whose gradients make a step (default 1)", .low = 1, .high = 1e6),           \
-      OPTION("steps", 0, WHOLE, "N", steps, "steps in all (default 2000; tasks 2400, addition 6000)", .low = 1, .high = 1e12),             \
-      OPTION("lr", 0, NUMBER, "X", rate, "learning rate at its highest (default 0.001; tasks 0.002)", .low = 0, .high = 1e3),              \
+      OPTION("steps", 0, WHOLE, "N", steps, "steps in all (default 2000; tasks 2400, addition 6000, from a model 200)", .low = 1,          \
+             .high = 1e12),                                                                                                                \
+      OPTION("lr", 0, NUMBER, "X", rate, "learning rate at its highest (default 0.001; tasks 0.002, from a model 0.0001)", .low = 0,       \
+             .high = 1e3),                                                                                                                 \
       OPTION("min-lr", 0, NUMBER, "X", least_rate, "where the schedule ends (default lr / 10; tasks lr / 20)", .low = 0, .high = 1e3),     \
-      OPTION("warmup", 0, WHOLE, "N", warmup, "steps over which the rate rises (default 100)", .low = 0, .high = 1e12),                    \
+      OPTION("warmup", 0, WHOLE, "N", warmup, "steps over which the rate rises (default 100; from a model 20)", .low = 0, .high = 1e12),   \
       OPTION("schedule", 0, CHOICE, NULL, schedule, "how the rate falls", .choices = "cosine|inverse-sqrt|constant"),                      \
-      OPTION("decay", 0, NUMBER, "X", decay, "weight decay of matrices (default 0.1; tasks 0.01)", .low = 0, .high = 1e3),                 \
+      OPTION("decay", 0, NUMBER, "X", decay, "weight decay of matrices (default 0.1; tasks and from a model 0.01)", .low = 0,              \
+             .high = 1e3),                                                                                                                 \
       OPTION("clip", 0, NUMBER, "X", clip, "largest norm of a gradient, 0: any (default 1)", .low = 0, .high = 1e9),                       \
       OPTION("beta1", 0, NUMBER, "X", beta1, "of AdamW (default 0.9)", .low = 0, .high = 0.999999),                                        \
       OPTION("beta2", 0, NUMBER, "X", beta2, "of AdamW (default 0.99)", .low = 0, .high = 0.999999),                                       \
@@ -429,9 +492,9 @@ static int run_task(const void *v) {
       OPTION("preset", 0, CHOICE, NULL, preset, "sizes and rates that go together", .choices = PRESET_CHOICES)
 
 #define UNSAID                                                                                                                             \
-  .tokens = "char", .on_nan = "stop", .schedule = "cosine", .layers = -1, .heads = -1, .kv_heads = -1, .width = -1, .feed_forward = -1,    \
-  .context = -1, .batch = -1, .accumulate = -1, .steps = -1, .warmup = -1, .save_every = -1, .eval_every = -1, .rate = NAN,                \
-  .least_rate = NAN, .decay = NAN, .clip = NAN, .dropout = NAN, .beta1 = NAN, .beta2 = NAN
+  .on_nan = "stop", .schedule = "cosine", .layers = -1, .heads = -1, .kv_heads = -1, .width = -1, .feed_forward = -1, .context = -1,       \
+  .batch = -1, .accumulate = -1, .steps = -1, .warmup = -1, .save_every = -1, .eval_every = -1, .rate = NAN, .least_rate = NAN,            \
+  .decay = NAN, .clip = NAN, .dropout = NAN, .beta1 = NAN, .beta2 = NAN
 
 static const option gpt_options[] = {
     TEXT_OPTIONS,
@@ -472,6 +535,17 @@ static const option task_options[] = {
     RUN_OPTIONS,
 };
 
+static const option from_options[] = {
+    OPTION("MODEL", 0, TEXT, NULL, from, "the model to begin with: a directory or a GGUF file", .required = true),
+    OPTION("data", 0, TEXT, "FILE", data, "the text; its last tenth is for validation"),
+    OPTION("freeze", 0, TEXTS, "PATTERN", freeze,
+           "parameters that stay as they are: embedding.weight, 'layers.0.*', '*.qkv.*' (may be repeated)"),
+    OPTION("tokens", 0, TEXT, "FILE", tokens, "a tokenizer instead of the model's own"),
+    OPTION("context", 0, WHOLE, "N", context, "positions in a sequence (default 128)", .low = 1, .high = 1e9),
+    OPTION("mask", 0, NUMBER, "P", mask, "encoders: share of the tokens that it has to find (default 0.15)", .low = 0.001, .high = 1),
+    RUN_OPTIONS,
+};
+
 #define TRAIN_ABOUT                                                                                                                        \
   "DIR then is a Hugging Face directory (model.safetensors, config.json, tokenizer.json) that heed and others load, with the checkpoints " \
   "beside it. Ctrl-C and SIGTERM save and say how to go on; a resumed run repeats the uninterrupted one bit for bit, on any number of "    \
@@ -486,7 +560,7 @@ const command command_train_gpt = {
     .options = gpt_options,
     .takes = TAKES_MACHINE | TAKES_SEED,
     .values_size = sizeof(values),
-    .defaults = &(const values){UNSAID},
+    .defaults = &(const values){UNSAID, .tokens = "char"},
     .run = run_gpt,
 };
 
@@ -499,7 +573,7 @@ const command command_train_llama = {
     .options = llama_options,
     .takes = TAKES_MACHINE | TAKES_SEED,
     .values_size = sizeof(values),
-    .defaults = &(const values){UNSAID},
+    .defaults = &(const values){UNSAID, .tokens = "char"},
     .run = run_llama,
 };
 
@@ -514,8 +588,22 @@ const command command_train_encoder = {
     .options = encoder_options,
     .takes = TAKES_MACHINE | TAKES_SEED,
     .values_size = sizeof(values),
-    .defaults = &(const values){UNSAID, .mask = 0.15},
+    .defaults = &(const values){UNSAID, .tokens = "char", .mask = 0.15},
     .run = run_encoder,
+};
+
+const command command_train_from = {
+    .name = "train from",
+    .summary = "go on training a model on a text",
+    .about = "Trains a model that is there, on a text: all of it, or what --freeze leaves. Frozen matrices stay as the file stores them, "
+             "quantised too; what learns is f32, and so is what is saved. A GGUF file of Llama's form is saved in heed's own form, a "
+             "directory in the form it has. " TRAIN_ABOUT,
+    .examples = "  heed train from smollm2 --data notes.txt --freeze embedding.weight --freeze 'layers.[0-9].*' --out mine\n",
+    .options = from_options,
+    .takes = TAKES_MACHINE | TAKES_SEED,
+    .values_size = sizeof(values),
+    .defaults = &(const values){UNSAID, .mask = 0.15},
+    .run = run_from,
 };
 
 const command command_train_task = {

@@ -17,6 +17,8 @@ typedef struct train_values {
   int64_t digits, letters, symbols;
   bool reverse_digits;
   const char *task;
+  const char *from; /* the model that a run begins with */
+  text_list freeze;
 } train_values;
 
 /* A run, made from the options: all that is needed to begin or to go on. */
@@ -26,6 +28,7 @@ typedef struct training {
   heed_learner *learner;
   heed_optimiser *optimiser;
   heed_tokenizer *tokenizer;
+  heed_model *model; /* that it begins with, NULL: from nothing */
   heed_train_options options;
   heed_train_state state;
   int64_t bytes;  /* that a batch takes */

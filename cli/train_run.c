@@ -235,6 +235,16 @@ done:
   return code;
 }
 
+/* What cannot be written should be known before hours are spent. */
+static int save_tokenizer(const training *t) {
+  heed_status status = heed_tokenizer_save(t->context, t->tokenizer, t->v->out);
+  if (status == HEED_E_UNSUPPORTED) {
+    rmdir(t->v->out); // unless something is in it
+    return error_of(EXIT_UNSUPPORTED, "%s (--tokens FILE names a tokenizer.json instead of the model's own)", heed_error(t->context));
+  }
+  return check(t->context, status);
+}
+
 static int begin(run *r) {
   training *t = r->t;
   const train_values *v = t->v;
@@ -248,6 +258,7 @@ static int begin(run *r) {
   snprintf(best, sizeof best, "%s/best", v->out);
   remove_leftovers(v->out);
   remove_leftovers(best);
+  if (v->from) TRY(save_tokenizer(t));
   if (v->resume) TRY(load(r));
   TRY(open_log(v->log, v->resume, t->state.step, false, &r->log));
   TRY(open_log(v->csv, v->resume, t->state.step, true, &r->csv));
@@ -291,10 +302,14 @@ int training_run(training *t) {
   r.started = seconds_now();
   r.first = t->state.step;
   warn_of_heads(t->v);
-  int64_t parameters = heed_parameters_size(heed_learner_parameters(t->learner));
-  note("%lld parameters, %lld steps of %lld tokens, %.0f MB", (long long)parameters, (long long)t->options.steps,
+  const heed_parameters *set = heed_learner_parameters(t->learner);
+  const int64_t all = heed_parameters_size(set), learning = heed_parameters_learning(set);
+  const int64_t moments = learning * heed_optimiser_moments(t->optimiser) * (int64_t)sizeof(float);
+  char frozen[64] = "";
+  if (learning < all) snprintf(frozen, sizeof frozen, " (%lld of them frozen)", (long long)(all - learning));
+  note("%lld parameters%s, %lld steps of %lld tokens, %.0f MB", (long long)all, frozen, (long long)t->options.steps,
        (long long)(t->options.batch * t->options.length * t->options.accumulate),
-       ((double)t->bytes + (double)parameters * 4 * sizeof(float)) / 1e6);
+       (double)(t->bytes + heed_parameters_bytes(set) + moments) / 1e6);
   code = finish(&r, run_steps(&r));
 done:
   close_log(&r, t->v->log, r.log);

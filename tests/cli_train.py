@@ -15,7 +15,7 @@ import subprocess
 import time
 import unittest
 
-from cli_case import BAD_FILE, Case, FAILED, HEED, INTERRUPTED, NO_MEMORY, OK, USAGE, environment, heed, read_file
+from cli_case import BAD_FILE, Case, FAILED, HEED, INTERRUPTED, NO_MEMORY, OK, SORT, STORIES_HF, STORIES_Q8, UNSUPPORTED, USAGE, environment, heed, read_file
 
 SMALL = "--layers 1 --heads 1 --width 32 --context 16 --batch 4 --quiet".split()
 CHECKPOINTS = "checkpoints"
@@ -131,6 +131,72 @@ class Results(Training):
 
     def test_threads_do_not_matter(self):
         self.same_result(self.train("one", "--steps", "8", "--threads", "1"), self.train("two", "--steps", "8", "--threads", "2"))
+
+
+# ---- from a model ------------------------------------------------------------------------------------------------------------
+
+
+class From(Training):
+    small = "--context 32 --batch 4 --warmup 2 --lr 0.002 --quiet".split()
+    frozen = ("--freeze", "embedding.*", "--freeze", "layers.[0-2].*")
+
+    def begins(self, model, out, *more):
+        return ["train", "from", model, "--data", self.text, *self.small, "--out", self.path(out), *more]
+
+    def tensors(self, run):
+        """The f32 tensors of a model, by name, as bytes."""
+        data = read_file(os.path.join(run, "model.safetensors"))
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + size])
+        return {name: data[8 + size + t["data_offsets"][0] : 8 + size + t["data_offsets"][1]] for name, t in header.items() if name != "__metadata__"}
+
+    def loss(self, model):
+        return json.loads(self.prints("eval", model, "--data", self.text, "--context", "32", "--json"))["loss"]
+
+    def test_all_of_it(self):
+        self.assertEqual(self.prints(*self.begins(STORIES_HF, "run", "--steps", "30")), "")
+        self.assertLess(self.loss(self.path("run")), 0.8 * self.loss(STORIES_HF))
+        self.assertEqual(json.loads(read_file(self.path("run/config.json")))["model_type"], "llama")
+        self.assertEqual(self.tensors(self.path("run")).keys(), self.tensors(STORIES_HF).keys())
+
+    def test_some_of_it(self):
+        self.prints(*self.begins(STORIES_HF, "run", "--steps", "30", *self.frozen))
+        before, after = self.tensors(STORIES_HF), self.tensors(self.path("run"))
+        for name in before:
+            frozen = name.startswith(("model.embed_tokens.", "model.layers.0.", "model.layers.1.", "model.layers.2."))
+            self.assertEqual(before[name] == after[name], frozen, name)
+        self.assertLess(self.loss(self.path("run")), 0.9 * self.loss(STORIES_HF))
+        newest = self.newest(self.path("run"))
+        self.assertLess(os.path.getsize(os.path.join(newest, "moments.safetensors")), 2 * sum(len(t) for t in before.values()) / 2)
+
+    def test_quantised(self):
+        settings = ("--tokens", os.path.join(STORIES_HF, "tokenizer.json"), "--steps", "20", *self.frozen)
+        self.prints(*self.begins(STORIES_Q8, "whole", *settings))
+        log = self.path("log")
+        process = self.begin(self.begins(STORIES_Q8, "run", *settings, "--log", log))
+        self.addCleanup(process.kill)
+        self.wait_for_step(process, log, 5)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, INTERRUPTED)
+        other = STORIES_Q8.replace("q8_0", "f16")
+        self.refuses(FAILED, "the run was begun with other frozen parameters", *self.begins(other, "run", *settings, "--resume"))
+        self.prints(*self.begins(STORIES_Q8, "run", *settings, "--resume"))
+        self.same_result(self.path("run"), self.path("whole"))
+
+    def refused(self, code, fragments, model, *more):
+        self.refuses(code, fragments, *self.begins(model, "run", *more))
+        self.assertFalse(os.path.exists(self.path("run")), more)
+
+    def test_bad_input(self):
+        self.refused(USAGE, ["--freeze: no parameter is called layer.*", "layers.0.qkv.weight"], STORIES_HF, "--freeze", "layer.*")
+        self.refused(USAGE, "--freeze: nothing is left that learns", STORIES_HF, "--freeze", "*")
+        self.refused(USAGE, ["--context: must not be above the model's", "5000", "512"], STORIES_HF, "--context", "5000")
+        self.refused(BAD_FILE, "none: No such file", self.path("none"))
+        self.refused(UNSUPPORTED, ["tokenizers that merge by scores", "--tokens FILE"], STORIES_Q8)
+        self.refused(BAD_FILE, "has no tokenizer (--tokens FILE names one)", SORT, "--context", "8")
+        self.refused(BAD_FILE, ["has tokens that the model does not know", "got 512 tokens, allowed 3"], SORT, "--context", "8", "--tokens", os.path.join(STORIES_HF, "tokenizer.json"))
+        self.refuses(USAGE, "MODEL is missing", "train", "from", "--data", self.text, "--out", self.path("run"))
 
 
 # ---- going on ----------------------------------------------------------------------------------------------------------------

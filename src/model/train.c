@@ -136,8 +136,12 @@ static heed_status plan_batch(heed_learner *learner, const heed_train_options *o
   return status;
 }
 
-/* Kernels keep tiles and packed panels aside, in each thread; that is little beside the rest. */
-static int64_t with_workspace(int64_t bytes) { return bytes + bytes / 16; }
+/* Products keep rows and weights aside, attention its tiles, up to about this much in each thread; blocks that serve a smaller request, records of operations and the batch itself are little
+ * beside the rest. */
+enum { WORKSPACE = 1 << 20 };
+static int64_t with_workspace(const heed_context *context, int64_t bytes) {
+  return bytes + bytes / 16 + heed_context_threads(context) * (int64_t)WORKSPACE;
+}
 
 static heed_status fits(heed_learner *learner, const heed_train_options *o, int64_t *bytes) {
   heed_context *context = learner->context;
@@ -148,7 +152,7 @@ static heed_status fits(heed_learner *learner, const heed_train_options *o, int6
   HD_TRY(plan_batch(learner, o, true, bytes));
   // The tape of training keeps its memory while another one evaluates.
   if (o->eval_source) HD_TRY(plan_batch(learner, o, false, bytes));
-  *bytes = with_workspace(*bytes);
+  *bytes = with_workspace(context, *bytes);
   snprintf(what, sizeof what, "training on batches of %lld times %lld positions", (long long)o->batch, (long long)o->length);
   return hd_memory_check(context, what, *bytes);
 }

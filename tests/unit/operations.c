@@ -381,6 +381,78 @@ static void gradients_meet(void **state) {
   tear_down(&b);
 }
 
+/* ---- a sum that takes its summand's place --------------------------------------------------------------------------------------------------- */
+
+/* Who else looks at the summands: nobody, at a before or after, at b before; and what b comes from. */
+typedef struct residual {
+  const char *what;
+  bool a_before, a_after, b_before, b_frozen, same, in_place;
+} residual;
+
+/* Σ y² + Σ of squares of all that is looked at elsewhere, y = a + b with a = x · uᵀ, b = x · vᵀ. Gradients of x, u and v one behind another. */
+static void residual_gradients(bench *b, heed_tensor *const p[3], const residual *r, bool last, float *out) {
+  heed_tape *t = b->tape;
+  heed_tensor *loss = NULL;
+#define LOOK(at)                                                                                                                           \
+  (loss = heed_tape_sum(t, heed_tape_mul(t, at, at), HEED_ALL_AXES), loss_sum = loss_sum ? heed_tape_add(t, loss_sum, loss) : loss)
+  heed_tensor *loss_sum = NULL, *a = heed_tape_linear(t, p[0], p[1], NULL), *c = NULL;
+  if (r->b_frozen) {
+    const heed_view numbers = heed_view_of(hd_value(p[1]), HEED_F32, 2, (int64_t[]){6, 6});
+    c = heed_tape_linear(t, heed_tape_slice(t, heed_tape_input(t, &numbers), 0, 0, 4), heed_tape_input(t, &numbers), NULL);
+  } else {
+    c = r->same ? a : heed_tape_linear(t, p[0], p[2], NULL);
+  }
+  if (r->a_before) LOOK(a);
+  if (r->b_before) LOOK(c);
+  const float *place = hd_value(c);
+  heed_tensor *y = last ? hd_tape_add_last(t, a, c) : heed_tape_add(t, a, c);
+  ok(b->context, heed_tape_status(t));
+  if ((hd_value(y) == place) != (last && r->in_place)) fail_msg("%s: %s", r->what, last && r->in_place ? "not in place" : "in place");
+  if (r->a_after) LOOK(a);
+  LOOK(y);
+  if (r->a_after) LOOK(y); // the gradient of the sum is written and added to
+#undef LOOK
+  heed_parameters_forget_gradients(b->set);
+  ok(b->context, heed_tape_backward(t, loss_sum, NULL));
+  for (int i = 0; i < 3; i++) {
+    const float *g = heed_tensor_gradient(p[i]).data;
+    for (int64_t j = 0; j < hd_count(p[i]); j++) *out++ = g ? g[j] : 0;
+  }
+  heed_tape_reset(t);
+}
+
+static void a_sum_in_its_summand(void **state) {
+  (void)state;
+  static const residual cases[] = {
+      {.what = "nobody else", .in_place = true},
+      {.what = "a before", .a_before = true, .in_place = true},
+      {.what = "a before and after", .a_before = true, .a_after = true, .in_place = true},
+      {.what = "a after", .a_after = true, .in_place = true},
+      {.what = "b before", .b_before = true},
+      {.what = "both before", .a_before = true, .a_after = true, .b_before = true},
+      {.what = "b does not learn", .a_after = true, .b_frozen = true},
+      {.what = "a twice", .same = true},
+  };
+  enum { NUMBERS = 24 + 36 + 36 };
+  bench b = set_up();
+  heed_tensor *p[3] = {b.x};
+  float want[NUMBERS], got[NUMBERS];
+  for (int i = 1; i < 3; i++) ok(b.context, heed_parameters_add(b.set, i == 1 ? "u" : "v", 2, (int64_t[]){6, 6}, NULL, &p[i]));
+  for (int i = 0; i < 3; i++) ok(b.context, heed_tensor_initialise(b.context, p[i], HEED_INITIAL_NORMAL, 1, 5, (uint64_t)i));
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    residual_gradients(&b, p, &cases[i], false, want);
+    residual_gradients(&b, p, &cases[i], true, got);
+    for (int j = 0; j < NUMBERS; j++)
+      if (!(fabsf(got[j] - want[j]) <= 1e-5f * (1 + fabsf(want[j]))))
+        fail_msg("%s: gradient %d is %.9g, of a sum with a place of its own %.9g", cases[i].what, j, got[j], want[j]);
+  }
+  // What b meant is gone.
+  heed_tensor *a = heed_tape_linear(b.tape, p[0], p[1], NULL), *c = heed_tape_linear(b.tape, p[0], p[2], NULL);
+  hd_tape_add_last(b.tape, a, c);
+  refused(&b, heed_tape_mul(b.tape, a, c), HEED_E_ARGUMENT, "mul: input 1 was changed in place by another operation");
+  tear_down(&b);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(against_reference),
@@ -389,6 +461,7 @@ int main(void) {
       cmocka_unit_test(errors_say_what_is_allowed),
       cmocka_unit_test(dropout_acts_in_training_only),
       cmocka_unit_test(gradients_meet),
+      cmocka_unit_test(a_sum_in_its_summand),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
