@@ -1,6 +1,7 @@
 /* inspect.c: `heed inspect`: what is in a model or array file, without loading its weights. */
 #include "arrays.h"
 #include "json.h"
+#include "train.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +45,7 @@ static void listing_free(listing *l) {
   free(l->items);
 }
 
-static void print_json(const char *path, const char *format, const listing *l) {
+static void print_json(const char *path, const char *format, const listing *l, const training_listing *run) {
   json j = {0};
   json_open(&j, NULL, '{');
   json_text(&j, "file", path);
@@ -69,6 +70,7 @@ static void print_json(const char *path, const char *format, const listing *l) {
     }
     json_close(&j);
   }
+  if (run) training_json(&j, run);
   json_close(&j);
 }
 
@@ -88,7 +90,7 @@ static void print_item(const heed_file_item *item, int name_width) {
   }
 }
 
-static void print_table(const char *path, const char *format, const listing *l) {
+static void print_table(const char *path, const char *format, const listing *l, const training_listing *run) {
   int width[2] = {0}; // of the names of metadata and of tensors
   int64_t count[2] = {0}, bytes = 0;
   char name[VISIBLE_MAX];
@@ -100,6 +102,7 @@ static void print_table(const char *path, const char *format, const listing *l) 
     if (item->is_tensor) bytes += item->bytes;
   }
   out("%s · %s · %lld tensors, %.1f MB\n", path, format, (long long)count[1], (double)bytes / 1e6);
+  if (run) training_table(run);
   for (int tensors = 0; tensors <= 1; tensors++) {
     if (count[tensors]) out("\n%s\n", tensors ? "tensors (shape outermost first, bytes)" : "metadata");
     for (int64_t i = 0; i < l->count; i++)
@@ -111,27 +114,38 @@ static int run(const void *pointer) {
   const values *v = pointer;
   heed_context *context = NULL;
   listing found = {0};
+  training_listing run = {0};
   const char *format = "";
   int code;
   TRY(context_open(&v->common, &context));
-  TRY(check(context, heed_file_inspect(context, v->file, &format, collect, &found)));
+  const bool trains = training_is(v->file);
+  if (trains) TRY(training_look(context, v->file, &run));
+  // The model of a run may be damaged, or not yet there, and its checkpoints whole.
+  code = check(context, heed_file_inspect(context, v->file, &format, collect, &found));
+  if (code != EXIT_OK && !(trains && code == EXIT_BAD_FILE)) goto done;
+  if (code != EXIT_OK) format = "a training run without its model";
   if (interrupted()) code = EXIT_INTERRUPTED;
-  else (v->common.json ? print_json : print_table)(v->file, format, &found);
+  else (v->common.json ? print_json : print_table)(v->file, format, &found, trains ? &run : NULL);
+  if (code == EXIT_OK && run.damaged) code = EXIT_BAD_FILE;
 done:
+  training_free(&run);
   listing_free(&found);
   heed_context_free(context);
   return code;
 }
 
 static const option options[] = {
-    OPTION("FILE", 0, TEXT, NULL, file, "a GGUF, safetensors, npy or npz file, or a Hugging Face directory", .required = true),
+    OPTION("FILE", 0, TEXT, NULL, file, "a GGUF, safetensors, npy or npz file, a Hugging Face directory, or that of a training run",
+           .required = true),
     {0},
 };
 
 const command command_inspect = {
     .name = "inspect",
     .summary = "list what is in a model or array file",
-    .about = "Lists the metadata and tensors of a file without loading its weights.",
+    .about = "Lists the metadata and tensors of a file without loading its weights. Of a training run also its checkpoints, each read "
+             "whole and compared with its checksums, how far it has come, and the command that goes on with it; what is damaged is named, "
+             "and the exit code is 3.",
     .examples = "  heed inspect model.gguf\n"
                 "  heed inspect model.safetensors --json | jq '.tensors[].name'\n",
     .options = options,

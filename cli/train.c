@@ -318,7 +318,7 @@ done:
 const char trained_name[] = "training.txt";
 
 int trained_write(const training *t) {
-  char path[4096];
+  char path[4096], folder[4096];
   output_file file;
   snprintf(path, sizeof path, "%s/%s", t->v->out, trained_name);
   int code = output_open(path, &file);
@@ -327,6 +327,8 @@ int trained_write(const training *t) {
   fputs(t->settings, file.stream);
   if (full) fprintf(file.stream, "data %s\n", full);
   free(full);
+  fprintf(file.stream, "command %s\n", command_line());
+  if (getcwd(folder, sizeof folder)) fprintf(file.stream, "folder %s\n", folder);
   full = t->v->from ? realpath(t->v->from, NULL) : NULL;
   if (full) fprintf(file.stream, "from %s\n", full);
   free(full);
@@ -352,6 +354,9 @@ int trained_read(heed_context *context, const char *directory, trained *out) {
   int code = read_whole_file(path, &lines, &length);
   if (code != EXIT_OK) return code;
   snprintf(out->data, sizeof out->data, "%s", setting(lines, "data", value));
+  snprintf(out->command, sizeof out->command, "%s", setting(lines, "command", value));
+  snprintf(out->folder, sizeof out->folder, "%s", setting(lines, "folder", value));
+  out->steps = atoll(setting(lines, "steps", value));
   out->mask = atof(setting(lines, "mask", value));
   int kind = heed_task_from_name(setting(lines, "task", value));
   out->is_task = kind >= 0;

@@ -49,13 +49,30 @@ typedef struct training {
 typedef struct trained {
   bool is_task;
   heed_task task;
-  char data[4096]; /* the text's path; "" */
-  double mask;     /* share of tokens that were masked; 0: unknown */
+  char data[4096];                  /* the text's path; "" */
+  double mask;                      /* share of tokens that were masked; 0: unknown */
+  int64_t steps;                    /* 0: unknown */
+  char command[4096], folder[4096]; /* that began it or went on with it last, and where; "" */
 } trained;
 extern const char trained_name[];
 int trained_write(const training *t);
 /* A directory without training.txt, and a file, were trained on nothing that is known. */
 int trained_read(heed_context *context, const char *directory, trained *out);
+
+/* What lies in the directory of a run (inspect_run.c). */
+typedef struct training_listing {
+  trained about;
+  struct training_item *item; /* checkpoints, newest first */
+  int64_t count;
+  bool has_best, damaged; /* something is: said on standard error */
+} training_listing;
+/* Whether it is one: training.txt or checkpoints. */
+bool training_is(const char *directory);
+int training_look(heed_context *context, const char *directory, training_listing *out);
+void training_table(const training_listing *run);
+struct json;
+void training_json(struct json *to, const training_listing *run);
+void training_free(training_listing *run);
 
 /* Runs t->options from t->state to the end, to Ctrl-C or to SIGTERM; logs, evaluates and saves. */
 int training_run(training *t);

@@ -357,6 +357,66 @@ class Damage(Training):
         self.assertEqual([json.loads(line)["step"] for line in read_file(log).splitlines()], list(range(1, 21)))
 
 
+# ---- what is there -----------------------------------------------------------------------------------------------------------
+
+
+class Inspecting(Training):
+    steps = Damage.steps
+    damage = Damage.damage
+
+    def inspects(self, code, run, *more):
+        done = heed("inspect", run, *more)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done.stdout.decode(), done.stderr.decode()
+
+    def test_a_run_that_has_ended(self):
+        run = self.train("run", *self.steps)
+        text, error = self.inspects(OK, run)
+        self.assertEqual(error, "")
+        for line in ("training", "  step 20 of 20", "  checkpoint-000004  step 20, training loss ", "  checkpoint-000003  step 15, training loss ", "tensors"):
+            self.assertIn("\n" + line, text)
+        self.assertNotIn("to go on", text)
+        found = json.loads(self.inspects(OK, run, "--json")[0])["training"]
+        self.assertEqual([(c["name"], c["whole"], c["step"]) for c in found["checkpoints"]], [("checkpoint-000004", True, 20), ("checkpoint-000003", True, 15)])
+        self.assertEqual((found["steps"], found["step"], "resume" in found), (20, 20, False))
+        self.assertGreater(found["best_loss"], 0)
+
+    def test_one_that_goes_on(self):
+        whole = self.train("whole", "--steps", "60", "--save-every", "7")
+        log = self.path("log")
+        process = self.begin(self.gpt("run", "--steps", "60", "--save-every", "7", "--log", log))
+        self.addCleanup(process.kill)
+        self.wait_for_step(process, log, 10)
+        process.kill()
+        process.communicate()
+        found = json.loads(self.inspects(OK, self.path("run"), "--json")[0])["training"]
+        self.assertLess(found["step"], 60)
+        self.assertIn(f"to go on, in {found['folder']}: heed train gpt", self.inspects(OK, self.path("run"))[0])
+        words = shlex.split(found["resume"])
+        self.assertEqual((words[0], words[-1]), ("heed", "--resume"))
+        subprocess.run([HEED, *words[1:]], cwd=found["folder"], env=environment(), check=True, timeout=60)
+        self.same_result(self.path("run"), whole)
+
+    def test_damage_is_named(self):
+        run = self.train("run", *self.steps)
+        self.damage(os.path.join(self.newest(run), "moments.safetensors"))
+        text, error = self.inspects(BAD_FILE, run)
+        self.assertRegex(error, r"\Aheed: damaged: .*checkpoint-000004/moments.safetensors: has another checksum .*\n\Z")
+        self.assertIn("  checkpoint-000004  damaged\n  checkpoint-000003  step 15", text)
+        self.assertIn("step 15 of 20", text)
+        self.assertRegex(text, "to go on.* --resume\n")
+        found = json.loads(self.inspects(BAD_FILE, run, "--json")[0])["training"]
+        self.assertEqual([c["whole"] for c in found["checkpoints"]], [False, True])
+
+    def test_a_model_that_is_gone(self):
+        run = self.train("run", *self.steps)
+        os.truncate(os.path.join(run, "best", "model.safetensors"), 100)
+        os.remove(os.path.join(run, "model.safetensors"))
+        text, error = self.inspects(BAD_FILE, run)
+        self.assertRegex(error, r"\Aheed: damaged: .*best/model.safetensors.*\nheed: .*run.*\n\Z")
+        self.assertIn("step 20 of 20", text)
+
+
 # ---- bad input ---------------------------------------------------------------------------------------------------------------
 
 

@@ -210,6 +210,17 @@ HEED_API heed_status heed_learner_save(const heed_learner *learner, const heed_t
 HEED_API heed_status heed_checkpoint_save(heed_context *context, const char *directory, const heed_learner *learner,
                                           const heed_optimiser *optimiser, const heed_train_state *state, const char *settings);
 HEED_API bool heed_checkpoint_exists(const char *directory);
+
+typedef struct heed_checkpoint_info {
+  size_t size;
+  const char *path;       /* of its directory */
+  int64_t step;           /* 0 where it is damaged */
+  const char *damage;     /* NULL: every byte is what its manifest says; otherwise what is wrong */
+  heed_train_state state; /* of a whole one */
+} heed_checkpoint_info;
+typedef void (*heed_checkpoint_fn)(void *user, const heed_checkpoint_info *info);
+/* Calls `each` for every checkpoint in the directory of a run, newest first; what it is given is borrowed. HEED_E_FILE, HEED_E_MEMORY. */
+HEED_API heed_status heed_checkpoint_inspect(heed_context *context, const char *directory, heed_checkpoint_fn each, void *user);
 /* Called with a sentence for each damaged checkpoint that is passed over. */
 typedef void (*heed_damage_fn)(void *user, const char *text);
 /* Reads the newest one that is whole. *found false: there is none at all. HEED_E_FORMAT (all that there are are damaged), HEED_E_ARGUMENT (other settings: names the first that differs, and

@@ -326,6 +326,28 @@ done:
   return status;
 }
 
+static heed_status visit(heed_context *context, const char *directory, int64_t number, hd_checkpoint_each each, void *user) {
+  hd_checkpoint checkpoint = {.context = context, .number = number, .passed_over = ""};
+  char *path, damage[1024];
+  int64_t room;
+  HD_TRY(numbered(context, directory, NAME, number, &path, &room));
+  checkpoint.path = path;
+  heed_status status = hd_manifest_check(context, path, true, &checkpoint.step);
+  snprintf(damage, sizeof damage, "%s", heed_error(context));
+  if (status == HEED_OK) status = each(user, &checkpoint, NULL);
+  else if (status != HEED_E_MEMORY) status = each(user, &checkpoint, damage);
+  hd_release(context, path, room, 1);
+  return status;
+}
+
+heed_status hd_checkpoint_visit(heed_context *context, const char *directory, hd_checkpoint_each each, void *user) {
+  listing all;
+  heed_status status = list(context, directory, &all);
+  for (int64_t i = 0; i < all.count && status == HEED_OK; i++) status = visit(context, directory, all.number[i], each, user);
+  list_free(context, &all);
+  return status;
+}
+
 void hd_checkpoint_close(hd_checkpoint *checkpoint) {
   if (!checkpoint) return;
   hd_arena_free(&checkpoint->arena);

@@ -42,6 +42,10 @@ typedef struct hd_checkpoint {
 heed_status hd_checkpoint_open(heed_context *context, const char *directory, hd_checkpoint **out);
 void hd_checkpoint_close(hd_checkpoint *checkpoint);
 
+/* Every checkpoint, newest first, each looked at in all its bytes: damage is NULL, or what is wrong with it. The first that `each` does not take ends it; HEED_E_FILE, HEED_E_MEMORY. */
+typedef heed_status (*hd_checkpoint_each)(void *user, const hd_checkpoint *checkpoint, const char *damage);
+heed_status hd_checkpoint_visit(heed_context *context, const char *directory, hd_checkpoint_each each, void *user);
+
 /* hd_safetensors_fill and hd_json_load on one of its files; release the JSON with json_decref. */
 heed_status hd_checkpoint_arrays(const hd_checkpoint *checkpoint, const char *name, const hd_array *array, int64_t count);
 heed_status hd_checkpoint_json(const hd_checkpoint *checkpoint, const char *name, json_t **out);

@@ -118,13 +118,24 @@ static heed_status compare_settings(heed_context *context, const char *path, con
   return HEED_OK;
 }
 
+static heed_status read_where(const hd_json_place *place, heed_train_state *state) {
+  *state = (heed_train_state){.size = sizeof *state};
+  HD_TRY(hd_json_integer(place, "step", 0, INT64_MAX, &state->step));
+  HD_TRY(hd_json_integer(place, "best_step", 0, INT64_MAX, &state->best_step));
+  HD_TRY(hd_json_integer(place, "worse", 0, INT64_MAX, &state->worse));
+  HD_TRY(hd_json_number(place, "best_loss", -1e300, 1e300, &state->best_loss));
+  HD_TRY(hd_json_bool(place, "owes_report", &state->owes_report));
+  HD_TRY(hd_json_bool(place, "skipped", &state->skipped));
+  HD_TRY(hd_json_number(place, "loss", -1e300, 1e300, &state->loss));
+  return hd_json_number(place, "gradient_norm", 0, 1e300, &state->gradient_norm);
+}
+
 static heed_status read_state(const hd_checkpoint *checkpoint, const json_t *json, const heed_learner *learner, const char *settings,
                               heed_train_state *state, int64_t *optimiser_steps) {
   heed_context *context = checkpoint->context;
   const hd_json_place place = {context, checkpoint->path, "", json};
   heed_text kept;
   char *copy;
-  *state = (heed_train_state){.size = sizeof *state};
   HD_TRY(hd_json_text(&place, "settings", &kept));
   HD_TRY(hd_arena_text((hd_arena *)&checkpoint->arena, context, kept.data, kept.length, &copy));
   HD_TRY(compare_settings(context, checkpoint->path, copy, settings));
@@ -133,14 +144,7 @@ static heed_status read_state(const hd_checkpoint *checkpoint, const json_t *jso
   HD_REQUIRE(frozen == frozen_crc(learner->parameters), context, HEED_E_ARGUMENT,
              "%s: the run was begun with other frozen parameters (checksum %08llx there, %08llx here)", checkpoint->path,
              (unsigned long long)frozen, (unsigned long long)frozen_crc(learner->parameters));
-  HD_TRY(hd_json_integer(&place, "step", 0, INT64_MAX, &state->step));
-  HD_TRY(hd_json_integer(&place, "best_step", 0, INT64_MAX, &state->best_step));
-  HD_TRY(hd_json_integer(&place, "worse", 0, INT64_MAX, &state->worse));
-  HD_TRY(hd_json_number(&place, "best_loss", -1e300, 1e300, &state->best_loss));
-  HD_TRY(hd_json_bool(&place, "owes_report", &state->owes_report));
-  HD_TRY(hd_json_bool(&place, "skipped", &state->skipped));
-  HD_TRY(hd_json_number(&place, "loss", -1e300, 1e300, &state->loss));
-  HD_TRY(hd_json_number(&place, "gradient_norm", 0, 1e300, &state->gradient_norm));
+  HD_TRY(read_where(&place, state));
   return hd_json_integer(&place, "optimiser_steps", 0, INT64_MAX, optimiser_steps);
 }
 
@@ -176,6 +180,36 @@ heed_status heed_checkpoint_load(heed_context *context, const char *directory, h
   }
   hd_checkpoint_close(checkpoint);
   listing_close(&l);
+  return status;
+}
+
+/* ---- looking ------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct look {
+  heed_checkpoint_fn each;
+  void *user;
+} look;
+
+static heed_status look_at(void *user, const hd_checkpoint *checkpoint, const char *damage) {
+  const look *l = user;
+  heed_checkpoint_info info = {.size = sizeof info, .path = checkpoint->path, .step = checkpoint->step, .damage = damage};
+  json_t *json = NULL;
+  if (!damage && (hd_checkpoint_json(checkpoint, state_name, &json) != HEED_OK ||
+                  read_where(&(hd_json_place){checkpoint->context, checkpoint->path, "", json}, &info.state) != HEED_OK))
+    info.damage = heed_error(checkpoint->context);
+  json_decref(json);
+  l->each(l->user, &info);
+  return HEED_OK;
+}
+
+heed_status heed_checkpoint_inspect(heed_context *context, const char *directory, heed_checkpoint_fn each, void *user) {
+  char *path;
+  int64_t room;
+  if (!context) return HEED_E_ARGUMENT;
+  HD_REQUIRE(directory && each, context, HEED_E_ARGUMENT, "heed_checkpoint_inspect: null");
+  HD_TRY(hd_join_path(context, directory, "checkpoints", &path, &room));
+  heed_status status = hd_checkpoint_visit(context, path, look_at, &(look){each, user});
+  hd_release(context, path, room, 1);
   return status;
 }
 
