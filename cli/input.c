@@ -25,6 +25,7 @@ int read_stream(FILE *stream, const char *name, char **out, size_t *length) {
 }
 
 int read_whole_file(const char *path, char **out, size_t *length) {
+  if (strcmp(path, "-") == 0) return read_stream(stdin, "standard input", out, length);
   FILE *file = fopen(path, "rb");
   if (!file) return error_of(EXIT_BAD_FILE, "%s: cannot be opened (%s)", path, strerror(errno));
   int code = read_stream(file, path, out, length);

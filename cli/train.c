@@ -435,6 +435,7 @@ static int train(const train_values *given, heed_learner_kind kind) {
   TRY(context_open(&v.common, &t.context));
   if (v.from) TRY(open_model(&t, &v, &model));
   TRY(v.task ? open_task(&t, &model) : open_text(&t, &model));
+  if (interrupted()) TRY(EXIT_INTERRUPTED); // nothing is there yet that could be saved
   TRY(open_learner(&t, &model));
   TRY(training_run(&t));
 done:

@@ -260,6 +260,36 @@ class Resuming(Training):
         whole = self.train("whole", *self.steps)
         self.same_result(self.interrupted([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], "stopped run"), whole)
 
+    def test_signals_while_saving(self):
+        self.steps = ("--steps", "60", "--save-every", "1", "--eval-every", "10", "--dropout", "0.1")  # most of the time it saves
+        whole = self.train("whole", *self.steps)
+        self.same_result(self.interrupted([signal.SIGTERM, signal.SIGINT, signal.SIGTERM], "stopped"), whole)
+
+    def test_a_text_that_is_piped_in(self):
+        whole = self.train("whole", "--steps", "5", "--data", self.text)
+        done = heed(*self.gpt("piped", "--steps", "5", "--data", "-"), stdin=read_file(self.text))
+        self.assertEqual((done.returncode, done.stderr), (OK, b""))
+        self.same_result(self.path("piped"), whole)
+        done = heed(*self.gpt("piped", "--steps", "5", "--data", "-", "--resume"), stdin=b"another text, " * 300)
+        self.assertEqual(done.returncode, FAILED)
+        self.assertIn(b"the run was begun with another setting", done.stderr)
+
+    def test_stopped_before_it_begins(self):
+        """While the text is read, counted, and encoded nothing is there to be saved, and nobody waits for it."""
+        self.path("long.txt", sentences(1000000))
+        for wait in (0.05, 0.3, 0.8):
+            process = self.begin(self.gpt("run", "--data", self.path("long.txt"), "--tokens", "bpe:4000", "--steps", "1000000"))
+            self.addCleanup(process.kill)
+            time.sleep(wait)
+            begun = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            out, error = process.communicate(timeout=60)
+            self.assertLess(time.monotonic() - begun, 5)
+            self.assertEqual((process.returncode, out), (INTERRUPTED, b""), error)
+            if os.path.exists(self.path("run")):  # it had begun, and goes on
+                self.assertTrue(self.checkpoints(self.path("run")))
+                shutil.rmtree(self.path("run"))
+
     def test_nohup(self):
         log = self.path("log")
         process = self.begin(self.gpt("run", "--steps", "1000000", "--log", log), preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))

@@ -59,7 +59,8 @@ typedef struct heed_encode_options {
 
 /* *ids [*count] is allocated with the context's allocator; give it back with heed_ids_free. options NULL: no special tokens are added or parsed.
  * What a model has no token for, not even byte by byte, becomes its unknown token, or is left out where the model's own tokenizer does that (a byte-level
- * vocabulary without some control characters). Text that is not UTF-8 is HEED_E_FORMAT and names the byte, except to a tokenizer of bytes alone. Time O(n log n). */
+ * vocabulary without some control characters). Text that is not UTF-8 is HEED_E_FORMAT and names the byte, except to a tokenizer of bytes alone. HEED_E_CANCELLED (progress "encode",
+ * after each MiB). Time O(n log n). */
 HEED_API heed_status heed_encode(heed_context *context, const heed_tokenizer *tokenizer, heed_text text, const heed_encode_options *options,
                                  int32_t **ids, int64_t *count);
 HEED_API void heed_ids_free(heed_context *context, int32_t *ids, int64_t count);

@@ -15,8 +15,12 @@ typedef struct encoder {
   int64_t section_capacity;
   int32_t *ids;
   int64_t count, capacity;
-  bool after_unknown; /* the id before is an unknown character of this piece */
+  bool after_unknown;       /* the id before is an unknown character of this piece */
+  int64_t done, text_bytes; /* of the pieces so far, of the caller's text */
 } encoder;
+
+/* Bytes between two reports: texts below are encoded at once. */
+enum { REPORT_BYTES = 1 << 20 };
 
 static heed_status push_id(encoder *e, int32_t id) {
   HD_TRY(hd_grow(e->context, "token ids", &e->ids, &e->capacity, e->count + 1, sizeof *e->ids));
@@ -51,6 +55,10 @@ static heed_status push_unknown(encoder *e, heed_text text) {
 static heed_status encode_piece(void *user, heed_text piece) {
   encoder *e = user;
   const heed_tokenizer *tokenizer = e->tokenizer;
+  const int64_t before = e->done;
+  e->done += (int64_t)piece.length;
+  if (before / REPORT_BYTES != e->done / REPORT_BYTES)
+    HD_TRY(hd_progress(e->context, "encode", HD_MIN(before, e->text_bytes), e->text_bytes));
   if (tokenizer->settings.whole_words) {
     int32_t id = hd_vocabulary_find(&tokenizer->vocabulary, piece.data, piece.length);
     if (id >= 0 && tokenizer->vocabulary.kind[id] == HD_NORMAL) return push_id(e, id);
@@ -231,6 +239,7 @@ heed_status heed_encode(heed_context *context, const heed_tokenizer *tokenizer, 
                .tokenizer = tokenizer,
                .parse_special = options.parse_special,
                .text_begin = text.data,
+               .text_bytes = (int64_t)text.length,
                .merger = {.context = context}};
   heed_status status = encode(&e, text, options.add_special);
   if (status == HEED_OK) status = hand_over(&e, ids, count);

@@ -52,6 +52,7 @@ typedef struct trainer {
   int64_t heap_count, heap_capacity;
   int32_t *token_slots; /* ids by text */
   int64_t token_slot_count;
+  int64_t counted, text_bytes; /* of the text so far, in all */
 } trainer;
 
 /* A table for `entries` numbers, empty. */
@@ -94,8 +95,13 @@ static heed_status add_word(trainer *t, heed_text piece) {
   return is_full(t->word_count, t->word_slot_count) ? widen_words(t) : HEED_OK;
 }
 
+enum { REPORT_BYTES = 1 << 20 };
+
 static heed_status count_word(void *user, heed_text piece) {
   trainer *t = user;
+  const int64_t before = t->counted;
+  t->counted += (int64_t)piece.length;
+  if (before / REPORT_BYTES != t->counted / REPORT_BYTES) HD_TRY(hd_progress(t->context, "words", t->counted, t->text_bytes));
   const int32_t i = *word_slot(t, piece.data, piece.length);
   if (i < 0) return add_word(t, piece);
   t->words[i].count++;
@@ -105,6 +111,7 @@ static heed_status count_word(void *user, heed_text piece) {
 static heed_status find_words(trainer *t, heed_text text) {
   hd_splitter splitter;
   hd_split_session session;
+  t->text_bytes = (int64_t)text.length;
   HD_TRY(new_slots(t, 1000, &t->word_slots, &t->word_slot_count));
   HD_TRY(hd_splitter_init(t->context, &splitter, hd_pre_tokenizer_named((heed_text){"gpt2", 4}), "training"));
   heed_status status = hd_split_begin(&session, t->context, &splitter, text.length);
