@@ -1,4 +1,4 @@
-/* eval.c: `heed eval`: how well a model predicts a text, finds the masked tokens of one, or solves the task it was trained on. */
+/* eval.c: `heed eval`: how well a model predicts a text, finds the masked tokens of one, labels texts, or solves the task it was trained on. */
 #include "input.h"
 #include "json.h"
 #include "model.h"
@@ -19,33 +19,34 @@ typedef struct sums {
   int64_t tokens, right, characters, sequences, exact;
 } sums;
 
-enum { OF_TEXT, OF_MASKED, OF_TASK };
+enum { OF_TEXT, OF_MASKED, OF_TASK, OF_LABELS };
 
 /* Adds −log softmax(logits)[target]; whether the target is the likeliest. */
-static bool add_token(sums *s, const float *logits, int64_t vocabulary, int32_t target) {
+static bool add_token(sums *s, const float *logits, int64_t outputs, int32_t target) {
   float top = logits[0];
   int64_t best = 0;
   double sum = 0;
-  for (int64_t i = 1; i < vocabulary; i++)
+  for (int64_t i = 1; i < outputs; i++)
     if (logits[i] > top) {
       top = logits[i];
       best = i;
     }
-  for (int64_t i = 0; i < vocabulary; i++) sum += exp((double)(logits[i] - top));
+  for (int64_t i = 0; i < outputs; i++) sum += exp((double)(logits[i] - top));
   s->loss += log(sum) + (double)(top - logits[target]);
   s->tokens++;
   s->right += best == target;
   return best == target;
 }
 
-/* One sequence from an empty session: what it says of targets [count], −1 passed over. `right`: all of them are the likeliest. */
+/* One sequence from an empty session: what it says of targets [count], −1 passed over; of a class, of the first. `right`: all of them are the likeliest. */
 static int run_sequence(const loaded *m, heed_session *session, const int32_t *ids, const int32_t *targets, int64_t count, float *logits,
                         sums *s, bool *right) {
+  const int64_t rows = m->info.head == HEED_HEAD_CLASS ? 1 : count;
   int code = check(m->context, heed_session_truncate(session, 0));
-  if (code == EXIT_OK) code = check(m->context, heed_session_run(session, ids, count, logits, count, NULL));
+  if (code == EXIT_OK) code = check(m->context, heed_session_run(session, ids, count, logits, rows, NULL));
   *right = true;
-  for (int64_t i = 0; i < count && code == EXIT_OK; i++)
-    if (targets[i] >= 0) *right &= add_token(s, logits + i * m->info.vocabulary, m->info.vocabulary, targets[i]);
+  for (int64_t i = 0; i < rows && code == EXIT_OK; i++)
+    if (targets[i] >= 0) *right &= add_token(s, logits + i * m->info.outputs, m->info.outputs, targets[i]);
   return code;
 }
 
@@ -126,6 +127,42 @@ done:
   return code;
 }
 
+/* ---- texts with labels --------------------------------------------------------------------------------------------------------- */
+
+static int eval_rows(const loaded *m, const heed_labelled_data *data, heed_session *session, float *logits, sums *s) {
+  int code = EXIT_OK;
+  for (int64_t r = 0; r < data->count && code == EXIT_OK; r++) {
+    const int64_t at = data->begin[r], count = data->begin[r + 1] - at;
+    bool right;
+    if (count == 0) continue;
+    code = run_sequence(m, session, data->ids + at, data->labels + at, count, logits, s, &right);
+    s->sequences++;
+    s->exact += right;
+    if (!progress("evaluate", r + 1, data->count)) code = EXIT_INTERRUPTED;
+  }
+  return code;
+}
+
+static int eval_labelled(const loaded *m, const char *path, label_choice choice, heed_session *session, int64_t length, float *logits,
+                         sums *s) {
+  labelled_file file = {0};
+  label_list labels = {0};
+  label_rows rows = {0};
+  int code;
+  if (!m->tokenizer) return usage_error("%s: has no tokenizer, so it cannot read a text", m->info.name);
+  label_list_of_model(m->model, m->info.labels, &labels);
+  TRY(labelled_read(path, m->info.head, &file));
+  TRY(label_rows_open(m->context, m->tokenizer, path, m->info.head, length, &rows));
+  TRY(label_rows_of_file(&rows, &file, &labels, choice));
+  const heed_labelled_data data = label_rows_data(&rows);
+  TRY(eval_rows(m, &data, session, logits, s));
+done:
+  label_rows_free(&rows);
+  label_list_free(&labels);
+  labelled_free(&file);
+  return code;
+}
+
 /* ---- tasks ------------------------------------------------------------------------------------------------------------------- */
 
 enum { FRESH = 1000003 }; // batches beyond those that training looks at
@@ -150,7 +187,8 @@ static int eval_task(const loaded *m, heed_task *task, uint64_t seed, int64_t se
 /* ---- the command ------------------------------------------------------------------------------------------------------------- */
 
 static void print(const loaded *m, const values *v, const sums *s, int what) {
-  const bool is_task = what == OF_TASK, is_masked = what == OF_MASKED;
+  const bool is_task = what == OF_TASK, is_masked = what == OF_MASKED, is_labels = what == OF_LABELS;
+  const bool is_class = is_labels && m->info.head == HEED_HEAD_CLASS;
   double right = s->tokens ? (double)s->right / (double)s->tokens : NAN;
   double loss = s->tokens ? s->loss / (double)s->tokens : NAN;
   double bits = s->characters ? s->loss / log(2) / (double)s->characters : NAN;
@@ -159,13 +197,20 @@ static void print(const loaded *m, const values *v, const sums *s, int what) {
     json_open(&j, NULL, '{');
     json_text(&j, "model", m->info.name);
     json_number(&j, "loss", loss);
-    json_number(&j, "perplexity", exp(loss));
-    if (!is_task) json_number(&j, "bits_per_char", bits);
+    if (is_labels) json_number(&j, "accuracy", right);
+    else json_number(&j, "perplexity", exp(loss));
+    if (!is_task && !is_labels) json_number(&j, "bits_per_char", bits);
     if (is_masked) json_number(&j, "masked_accuracy", right);
     if (is_task) json_number(&j, "exact_match", (double)s->exact / (double)s->sequences);
     if (is_task) json_whole(&j, "sequences", s->sequences);
-    json_whole(&j, "tokens", s->tokens);
+    if (is_class) json_whole(&j, "texts", s->tokens);
+    else json_whole(&j, "tokens", s->tokens);
     json_close(&j);
+    return;
+  }
+  if (is_labels) {
+    out("loss           %.4f\naccuracy       %.2f %% (%lld of %lld %s)\n", loss, 100 * right, (long long)s->right, (long long)s->tokens,
+        is_class ? "texts" : "words");
     return;
   }
   out("loss           %.4f\nperplexity     %.4f\n", loss, exp(loss));
@@ -187,21 +232,29 @@ static int run(const void *pointer) {
   int code;
   TRY(model_open(&v->common, v->model, &m));
   TRY(trained_read(m.context, v->model, &trained));
+  const bool is_labels = m.info.head != HEED_HEAD_TOKENS;
   bool is_task = !v->data && trained.is_task;
   if (!v->data && !trained.is_task && !trained.data[0])
     TRY(usage_error("--data: %s does not say what it was trained on, so a text is needed", v->model));
   int64_t length = is_task ? heed_task_length(&trained.task) : v->context ? v->context : m.info.context;
   if (length > m.info.context)
     TRY(usage_error("--context: got %lld, the model has %lld positions", (long long)length, (long long)m.info.context));
-  logits = allocate("logits", length * m.info.vocabulary, sizeof *logits);
+  logits = allocate("logits", length * m.info.outputs, sizeof *logits);
   const heed_session_options options = {.size = sizeof options, .capacity = length};
   TRY(check(m.context, heed_session_new(m.context, m.model, &options, &session)));
-  if (is_task) TRY(eval_task(&m, &trained.task, (uint64_t)v->common.seed, v->count, session, logits, &s));
+  if (is_labels) {
+    const bool own = !v->data && !trained.validation[0];
+    TRY(eval_labelled(&m,
+                      v->data ? v->data
+                      : own   ? trained.data
+                              : trained.validation,
+                      own ? FOR_VALIDATION : (label_choice){0}, session, length, logits, &s));
+  } else if (is_task) TRY(eval_task(&m, &trained.task, (uint64_t)v->common.seed, v->count, session, logits, &s));
   else {
     const reading text = {v->data ? v->data : trained.data, v->data ? 0 : TRAINING_SHARE, length, trained.mask, (uint64_t)v->common.seed};
     TRY(eval_text(&m, &text, session, logits, &s));
   }
-  print(&m, v, &s, is_task ? OF_TASK : m.info.bidirectional ? OF_MASKED : OF_TEXT);
+  print(&m, v, &s, is_labels ? OF_LABELS : is_task ? OF_TASK : m.info.bidirectional ? OF_MASKED : OF_TEXT);
 done:
   free(logits);
   heed_session_free(session);
@@ -211,7 +264,8 @@ done:
 
 static const option options[] = {
     OPTION("MODEL", 0, TEXT, "MODEL", model, "a trained directory, or any model heed reads", .required = true),
-    OPTION("data", 0, TEXT, "FILE", data, "a text, all of it (default: the held-out part of what the model was trained on)"),
+    OPTION("data", 0, TEXT, "FILE", data,
+           "a text, or labelled texts, all of it (default: the held-out part of what the model was trained on)"),
     OPTION("context", 0, WHOLE, "N", context, "tokens of a window (default: the model's positions)", .low = 1, .high = 1e9),
     OPTION("count", 'n', WHOLE, "N", count, "sequences of a task (default 2000)", .low = 1, .high = 1e9),
     {0},
@@ -220,11 +274,12 @@ static const option options[] = {
 const command command_eval = {
     .name = "eval",
     .summary = "measure loss, perplexity, bits a character, or exact answers",
-    .about =
-        "Cuts a text into windows of the model's context, without overlap, and prints the mean loss of a token in nats, the "
-        "perplexity and the bits a "
-        "character. A model trained on a task is asked sequences that training never showed: the exact match is the share that it "
-        "gets right to the letter. An encoder is asked for masked tokens, the same for the same --seed: loss and perplexity are theirs.",
+    .about = "Cuts a text into windows of the model's context, without overlap, and prints the mean loss of a token in nats, the "
+             "perplexity and the bits a "
+             "character. A model trained on a task is asked sequences that training never showed: the exact match is the share that it "
+             "gets right to the letter. An encoder is asked for masked tokens, the same for the same --seed: loss and perplexity are "
+             "theirs. One that was trained "
+             "on labels prints how many it gets right, of the texts or of the words.",
     .examples = "  heed eval nano\n  heed eval SmolLM2.gguf --data text.txt --context 512 --json\n",
     .options = options,
     .takes = TAKES_MACHINE | TAKES_JSON | TAKES_SEED,

@@ -2,6 +2,7 @@
 COMMAND(show)
 COMMAND(generate)
 COMMAND(logits)
+COMMAND(label)
 COMMAND(tokenize)
 COMMAND(inspect)
 COMMAND(attend)

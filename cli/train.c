@@ -58,6 +58,8 @@ static void apply_preset(train_values *v) {
     if (strcmp(presets[i].name, v->preset) == 0) apply(v, &presets[i]);
 }
 
+/* Labelled texts bring the length of their longest row. */
+static const preset labelled_defaults = {NULL, 4, 4, 128, -1, 16, 2000, 100, 1e-3, NAN, 0.1, 0.99, false, false};
 static const preset text_defaults = {NULL, 4, 4, 128, 64, 12, 2000, 100, 1e-3, NAN, 0.1, 0.99, false, false};
 static const preset from_defaults = {NULL, -1, -1, -1, -1, 8, 200, 20, 1e-4, NAN, 0.01, 0.99, false, false};
 static const preset task_defaults[] = {
@@ -66,10 +68,16 @@ static const preset task_defaults[] = {
     {NULL, 2, 4, 128, 64, 64, 2400, 100, 2e-3, NAN, 0.01, 0.99, false, false}, // every other task
 };
 
+/* What an encoder is trained to say. */
+static heed_head head_of(const train_values *v) {
+  if (!v->objective || !strcmp(v->objective, "masked")) return HEED_HEAD_TOKENS;
+  return !strcmp(v->objective, "class") ? HEED_HEAD_CLASS : HEED_HEAD_LABELS;
+}
+
 static const preset *defaults_of(const train_values *v) {
   const preset *p = task_defaults;
   if (v->from) return &from_defaults;
-  if (!v->task) return &text_defaults;
+  if (!v->task) return head_of(v) == HEED_HEAD_TOKENS ? &text_defaults : &labelled_defaults;
   while (p->name && strcmp(p->name, v->task) != 0) p++;
   return p;
 }
@@ -105,14 +113,12 @@ done:
   return code;
 }
 
-/* "char", "byte" and "bpe:N" are made from the text, for an encoder with a token for what is masked; anything else is a tokenizer that is there. */
-static int open_tokenizer(training *t, heed_text text, bool masks) {
-  static const char *const special[] = {"[MASK]"};
-  const heed_tokenizer_train_options options = {.size = sizeof options, .special = special, .special_count = masks};
+/* "char", "byte" and "bpe:N" are made from the text, with the special tokens of the options; anything else is a tokenizer that is there. */
+static int open_tokenizer(training *t, heed_text text, const heed_tokenizer_train_options *options) {
   const char *kind = t->v->tokens;
   if (strcmp(kind, "char") != 0 && strcmp(kind, "byte") != 0 && strncmp(kind, "bpe:", 4) != 0)
     return check(t->context, heed_tokenizer_load(t->context, kind, &t->tokenizer));
-  heed_status status = heed_tokenizer_train(t->context, kind, text, &options, &t->tokenizer);
+  heed_status status = heed_tokenizer_train(t->context, kind, text, options, &t->tokenizer);
   if (status == HEED_E_ARGUMENT) return usage_error("--tokens: %s", heed_error(t->context));
   if (status == HEED_E_FORMAT) return error_of(EXIT_BAD_FILE, "%s: %s", t->v->data, heed_error(t->context));
   return check(t->context, status);
@@ -132,9 +138,74 @@ static int mask_text(training *t, const heed_tokenizer_info *info) {
   return EXIT_OK;
 }
 
-/* FNV-1a of all ids: that a run goes on with the text and the tokens it was begun with. */
-static uint64_t fingerprint(const int32_t *ids, int64_t count) {
-  uint64_t hash = 0xcbf29ce484222325u;
+enum { LONGEST_ROW = 512 }; // as BERT's, where nobody says more
+
+static int describe_labelled(training *t, const labelled_file *train, const labelled_file *valid, heed_learner_options *model) {
+  int code;
+  TRY(label_rows_of_file(&t->train_rows, train, &t->labels, t->v->validation ? (label_choice){0} : FOR_TRAINING));
+  TRY(label_rows_of_file(&t->valid_rows, valid, &t->labels, t->v->validation ? (label_choice){0} : FOR_VALIDATION));
+  int64_t longest = t->train_rows.longest > t->valid_rows.longest ? t->train_rows.longest : t->valid_rows.longest;
+  int64_t cut = t->train_rows.cut + t->valid_rows.cut;
+  model->head = t->head;
+  model->labels = t->labels.count;
+  model->label_names = (const char *const *)t->labels.names;
+  model->context = t->v->context > 0 ? t->v->context : longest;
+  t->labelled_train = label_rows_data(&t->train_rows);
+  t->labelled_valid = label_rows_data(&t->valid_rows);
+  t->options.source = heed_labelled_batch;
+  t->options.source_user = &t->labelled_train;
+  t->options.eval_source = heed_labelled_row_batch;
+  t->options.eval_user = &t->labelled_valid;
+  t->options.length = longest;
+  t->options.eval_batches = (t->labelled_valid.count + t->v->batch - 1) / t->v->batch;
+  note("%lld labels, %lld texts for training, %lld for validation", (long long)t->labels.count, (long long)t->labelled_train.count,
+       (long long)t->labelled_valid.count);
+  if (cut > 0)
+    note("%lld of them are longer than the context of %lld tokens: %s (--context)", (long long)cut, (long long)t->train_rows.limit,
+         t->head == HEED_HEAD_CLASS ? "what lies beyond is left out" : "they are cut between words");
+done:
+  return code;
+}
+
+/* Texts with labels. Every tenth is for validation unless there is another file for that. */
+static int open_labelled(training *t, heed_learner_options *model) {
+  static const char *const special[] = {"[PAD]", "[CLS]", "[SEP]"};
+  const heed_tokenizer_train_options around = {
+      .size = sizeof around, .special = special, .special_count = 3, .begin = "[CLS]", .end = "[SEP]"};
+  const train_values *v = t->v;
+  const int64_t limit = v->context > 0 ? v->context : LONGEST_ROW;
+  labelled_file train = {0}, valid = {0};
+  heed_tokenizer_info info = {.size = sizeof info};
+  heed_text text = {0};
+  int code;
+  TRY(labelled_read(v->data, t->head, &train));
+  if (v->validation) TRY(labelled_read(v->validation, t->head, &valid));
+  else if (train.count < VALIDATION_EVERY)
+    TRY(error_of(EXIT_BAD_FILE,
+                 "%s: too few texts (got %lld, every tenth of them for validation, allowed from %d on; or --validation FILE)", v->data,
+                 (long long)train.count, VALIDATION_EVERY));
+  text = labelled_text(&train);
+  TRY(open_tokenizer(t, text, &around));
+  TRY(check(t->context, heed_tokenizer_describe(t->tokenizer, &info)));
+  if (t->head == HEED_HEAD_CLASS && info.before_count == 0)
+    TRY(error_of(EXIT_BAD_FILE, "%s: the tokenizer puts no token before a text, from which its class could be read (such as [CLS])",
+                 v->tokens));
+  model->vocabulary = info.vocabulary;
+  label_list_of(&train, &t->labels);
+  TRY(label_rows_open(t->context, t->tokenizer, v->data, t->head, limit, &t->train_rows));
+  TRY(label_rows_open(t->context, t->tokenizer, v->validation ? v->validation : v->data, t->head, limit, &t->valid_rows));
+  TRY(describe_labelled(t, &train, v->validation ? &valid : &train, model));
+done:
+  free((char *)text.data);
+  labelled_free(&train);
+  labelled_free(&valid);
+  return code;
+}
+
+#define NO_HASH 0xcbf29ce484222325u
+
+/* FNV-1a of all ids, after those before: that a run goes on with the text and the tokens it was begun with. */
+static uint64_t fingerprint(uint64_t hash, const int32_t *ids, int64_t count) {
   for (int64_t i = 0; i < count; i++) hash = (hash ^ (uint32_t)ids[i]) * 0x100000001b3u;
   return hash;
 }
@@ -148,7 +219,9 @@ static int open_text(training *t, heed_learner_options *model) {
   if (length == 0) return error_of(EXIT_BAD_FILE, "%s: the file is empty", v->data);
   const heed_text text = {t->text, length};
   const bool masks = model->kind == HEED_LEARNER_ENCODER;
-  TRY(t->model ? open_tokenizer_of_model(t, model->vocabulary) : open_tokenizer(t, text, masks));
+  static const char *const special[] = {"[MASK]"};
+  const heed_tokenizer_train_options masking = {.size = sizeof masking, .special = special, .special_count = masks};
+  TRY(t->model ? open_tokenizer_of_model(t, model->vocabulary) : open_tokenizer(t, text, &masking));
   TRY(check(t->context, heed_encode(t->context, t->tokenizer, text, NULL, &t->ids, &t->id_count)));
   heed_tokenizer_info info = {.size = sizeof info};
   TRY(check(t->context, heed_tokenizer_describe(t->tokenizer, &info)));
@@ -243,7 +316,23 @@ static void put_data(FILE *to, const training *t) {
   put_whole(to, "reverse-digits", t->task.reverse_digits);
   put_word(to, "tokens", t->is_task ? "char" : t->v->tokens ? t->v->tokens : "those of the model");
   put_whole(to, "data-ids", t->id_count);
-  fprintf(to, "data-hash %016llx\n", (unsigned long long)fingerprint(t->ids, t->id_count));
+  fprintf(to, "data-hash %016llx\n", (unsigned long long)fingerprint(NO_HASH, t->ids, t->id_count));
+}
+
+static uint64_t fingerprint_of_rows(uint64_t hash, const heed_labelled_data *data) {
+  const int64_t count = data->begin[data->count];
+  return fingerprint(fingerprint(hash, data->ids, count), data->labels, count);
+}
+
+/* Of an encoder that is to say labels. */
+static void put_labelled(FILE *to, const training *t) {
+  put_word(to, "objective", t->v->objective);
+  put_whole(to, "labels", t->labels.count);
+  for (int64_t i = 0; i < t->labels.count; i++) put_word(to, "label", t->labels.names[i]);
+  put_whole(to, "texts", t->labelled_train.count);
+  put_whole(to, "validation-texts", t->labelled_valid.count);
+  uint64_t hash = fingerprint_of_rows(fingerprint_of_rows(NO_HASH, &t->labelled_train), &t->labelled_valid);
+  fprintf(to, "texts-hash %016llx\n", (unsigned long long)hash);
 }
 
 static int describe_settings(training *t, const heed_learner_options *m) {
@@ -259,6 +348,7 @@ static int describe_settings(training *t, const heed_learner_options *m) {
     fprintf(to, "mask %.12g\n", t->v->mask);
   }
   for (int i = 0; i < t->v->freeze.count; i++) put_word(to, "freeze", t->v->freeze.items[i]);
+  if (m->head != HEED_HEAD_TOKENS) put_labelled(to, t);
   const bool whole = !ferror(to);
   return fclose(to) == 0 && whole ? EXIT_OK : error_of(EXIT_NO_MEMORY, "out of memory: the settings of a run");
 }
@@ -317,21 +407,24 @@ done:
 
 const char trained_name[] = "training.txt";
 
+static void write_path(FILE *to, const char *name, const char *path) {
+  char *full = path ? realpath(path, NULL) : NULL;
+  if (full) fprintf(to, "%s %s\n", name, full);
+  free(full);
+}
+
 int trained_write(const training *t) {
   char path[4096], folder[4096];
   output_file file;
   snprintf(path, sizeof path, "%s/%s", t->v->out, trained_name);
   int code = output_open(path, &file);
   if (code != EXIT_OK) return code;
-  char *full = t->is_task ? NULL : realpath(t->v->data, NULL);
   fputs(t->settings, file.stream);
-  if (full) fprintf(file.stream, "data %s\n", full);
-  free(full);
+  write_path(file.stream, "data", t->is_task ? NULL : t->v->data);
+  write_path(file.stream, "validation", t->v->validation);
+  write_path(file.stream, "from", t->v->from);
   fprintf(file.stream, "command %s\n", command_line());
   if (getcwd(folder, sizeof folder)) fprintf(file.stream, "folder %s\n", folder);
-  full = t->v->from ? realpath(t->v->from, NULL) : NULL;
-  if (full) fprintf(file.stream, "from %s\n", full);
-  free(full);
   return output_close(&file, EXIT_OK);
 }
 
@@ -357,6 +450,7 @@ int trained_read(heed_context *context, const char *directory, trained *out) {
   snprintf(out->command, sizeof out->command, "%s", setting(lines, "command", value));
   snprintf(out->folder, sizeof out->folder, "%s", setting(lines, "folder", value));
   out->steps = atoll(setting(lines, "steps", value));
+  snprintf(out->validation, sizeof out->validation, "%s", setting(lines, "validation", value));
   out->mask = atof(setting(lines, "mask", value));
   int kind = heed_task_from_name(setting(lines, "task", value));
   out->is_task = kind >= 0;
@@ -377,6 +471,9 @@ static void close_training(training *t) {
   heed_model_free(t->model);
   heed_tokenizer_free(t->tokenizer);
   if (t->ids) heed_ids_free(t->context, t->ids, t->id_count);
+  label_list_free(&t->labels);
+  label_rows_free(&t->train_rows);
+  label_rows_free(&t->valid_rows);
   free(t->text);
   free(t->settings);
   heed_context_free(t->context);
@@ -390,6 +487,8 @@ static int open_model(training *t, train_values *v, heed_learner_options *model)
   int code;
   TRY(check(t->context, heed_model_load(t->context, v->from, &t->model)));
   TRY(check(t->context, heed_model_describe(t->model, &info)));
+  if (info.head != HEED_HEAD_TOKENS)
+    return error_of(EXIT_UNSUPPORTED, "%s: says labels, and `heed train from` learns from a text without", info.name);
   fill(&v->context, info.context < FROM_CONTEXT ? info.context : FROM_CONTEXT);
   if (v->context > info.context)
     return usage_error("--context: must not be above the model's (got %lld, allowed 1 to %lld)", (long long)v->context,
@@ -407,9 +506,10 @@ done:
 
 static int train(const train_values *given, heed_learner_kind kind) {
   train_values v = *given;
-  training t = {.v = &v, .options.size = sizeof t.options, .state.size = sizeof t.state};
+  training t = {.v = &v, .options.size = sizeof t.options, .state.size = sizeof t.state, .head = head_of(given)};
   int code;
   if (!v.task && !v.data) return usage_error("--data: a text to train on is missing");
+  if (v.validation && t.head == HEED_HEAD_TOKENS) return usage_error("--validation: goes with --objective class and labels");
   apply_preset(&v);
   apply_defaults(&v);
   heed_learner_options model = {.size = sizeof model,
@@ -434,7 +534,7 @@ static int train(const train_values *given, heed_learner_kind kind) {
     return usage_error("--kv-heads: must divide --heads (got %lld and %lld)", (long long)v.kv_heads, (long long)v.heads);
   TRY(context_open(&v.common, &t.context));
   if (v.from) TRY(open_model(&t, &v, &model));
-  TRY(v.task ? open_task(&t, &model) : open_text(&t, &model));
+  TRY(v.task ? open_task(&t, &model) : t.head == HEED_HEAD_TOKENS ? open_text(&t, &model) : open_labelled(&t, &model));
   if (interrupted()) TRY(EXIT_INTERRUPTED); // nothing is there yet that could be saved
   TRY(open_learner(&t, &model));
   TRY(training_run(&t));
@@ -494,7 +594,8 @@ static int run_task(const void *v) {
 #define TEXT_OPTIONS                                                                                                                       \
   OPTION("data", 0, TEXT, "FILE", data, "the text; its last tenth is for validation"),                                                     \
       OPTION("tokens", 0, TEXT, "KIND", tokens, "char, byte, bpe:N (made from the text), or a tokenizer's file (default char)"),           \
-      OPTION("context", 0, WHOLE, "N", context, "positions (default 64)", .low = 1, .high = 1e9),                                          \
+      OPTION("context", 0, WHOLE, "N", context, "positions (default 64; labelled texts: the longest, at most 512)", .low = 1,              \
+             .high = 1e9),                                                                                                                 \
       OPTION("preset", 0, CHOICE, NULL, preset, "sizes and rates that go together", .choices = PRESET_CHOICES)
 
 #define UNSAID                                                                                                                             \
@@ -520,6 +621,9 @@ static const option llama_options[] = {
 
 static const option encoder_options[] = {
     TEXT_OPTIONS,
+    OPTION("objective", 0, CHOICE, NULL, objective, "what to learn: masked tokens, a label a token, a label a text",
+           .choices = "masked|labels|class"),
+    OPTION("validation", 0, TEXT, "FILE", validation, "labels, class: texts for validation (default: every tenth of --data)"),
     OPTION("mask", 0, NUMBER, "P", mask, "share of the tokens that it has to find (default 0.15)", .low = 0.001, .high = 1),
     SIZE_OPTIONS,
     OPTION("pre-norm", 0, FLAG, NULL, norm_before, "norms before the sublayers instead of after them"),
@@ -585,16 +689,18 @@ const command command_train_llama = {
 
 const command command_train_encoder = {
     .name = "train encoder",
-    .summary = "train an encoder on a text with masked tokens",
-    .about = "Trains an encoder of BERT's form on a text, from nothing: every token sees all others, and has to find those that were "
-             "hidden. Of the "
-             "tokens that it is asked for, four in five show [MASK], one in ten another token, one in ten itself. " TRAIN_ABOUT,
+    .summary = "train an encoder on masked tokens, labels of tokens, or classes of texts",
+    .about = "Trains an encoder of BERT's form, from nothing: every token sees all others. On a text it has to find tokens that were "
+             "hidden; of those that it is asked for, four in five show [MASK], one in ten another token, one in ten itself. With "
+             "--objective class a line of --data is LABEL, tab, text; with --objective labels it is TOKEN, tab, LABEL, and an empty line "
+             "ends a sentence. The labels are those of the data. `heed label` applies what was learned. " TRAIN_ABOUT,
     .examples =
-        "  heed train encoder --data shakespeare.txt --steps 3000 --out bert\n  heed logits bert \"To be or not to [MASK]e\" --special\n",
+        "  heed train encoder --data shakespeare.txt --steps 3000 --out bert\n  heed logits bert \"To be or not to [MASK]e\" --special\n"
+        "  heed train encoder --objective class --data reviews.tsv --tokens bpe:2048 --out reviews\n  heed label reviews \"what a film\"\n",
     .options = encoder_options,
     .takes = TAKES_MACHINE | TAKES_SEED,
     .values_size = sizeof(values),
-    .defaults = &(const values){UNSAID, .tokens = "char", .mask = 0.15},
+    .defaults = &(const values){UNSAID, .tokens = "char", .mask = 0.15, .objective = "masked"},
     .run = run_encoder,
 };
 

@@ -2,6 +2,7 @@
 #ifndef CLI_TRAIN_H
 #define CLI_TRAIN_H
 
+#include "labelled.h"
 #include "output.h"
 
 #include "heed/train.h"
@@ -14,6 +15,7 @@ typedef struct train_values {
   double rate, least_rate, decay, clip, dropout, beta1, beta2;
   bool resume, rotary, no_bias, untied, gelu_erf, norm_before, relu;
   double mask; /* share of the tokens that an encoder is asked for */
+  const char *objective, *validation;
   int64_t digits, letters, symbols;
   bool reverse_digits;
   const char *task;
@@ -40,6 +42,10 @@ typedef struct training {
   int64_t id_count;
   heed_text_data train_part, valid_part;
   heed_masked_data masked_train, masked_valid; /* of an encoder */
+  heed_head head;
+  label_list labels; /* of an encoder that is to say labels, and its rows */
+  label_rows train_rows, valid_rows;
+  heed_labelled_data labelled_train, labelled_valid;
 } training;
 
 /* Of a text, what goes into training; the rest is for validation. */
@@ -49,10 +55,10 @@ typedef struct training {
 typedef struct trained {
   bool is_task;
   heed_task task;
-  char data[4096];                  /* the text's path; "" */
-  double mask;                      /* share of tokens that were masked; 0: unknown */
-  int64_t steps;                    /* 0: unknown */
-  char command[4096], folder[4096]; /* that began it or went on with it last, and where; "" */
+  char data[4096], validation[4096]; /* paths of the texts; "" */
+  double mask;                       /* share of tokens that were masked; 0: unknown */
+  int64_t steps;                     /* 0: unknown */
+  char command[4096], folder[4096];  /* that began it or went on with it last, and where; "" */
 } trained;
 extern const char trained_name[];
 int trained_write(const training *t);

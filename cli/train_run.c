@@ -37,6 +37,10 @@ static void draw_line(run *r, const heed_train_report *s) {
   r->line_drawn = true;
 }
 
+static double accuracy_of(const heed_train_report *s) {
+  return s->evaluated && s->evaluation.places ? (double)s->evaluation.right_places / (double)s->evaluation.places : NAN;
+}
+
 static void say_validation(run *r, const heed_train_report *s) {
   const heed_evaluation *e = &s->evaluation;
   clear_line(r);
@@ -44,18 +48,21 @@ static void say_validation(run *r, const heed_train_report *s) {
     note("step %lld: training loss %.4f, held out: loss %.4f, %.2f %% exact (%lld of %lld)%s", (long long)s->step, s->loss, e->loss,
          100.0 * (double)e->exact_sequences / (double)(e->sequences ? e->sequences : 1), (long long)e->exact_sequences,
          (long long)e->sequences, s->best ? ", best so far" : "");
+  else if (r->t->head != HEED_HEAD_TOKENS)
+    note("step %lld: training loss %.4f, validation loss %.4f, accuracy %.2f %%%s", (long long)s->step, s->loss, e->loss,
+         100 * accuracy_of(s), s->best ? ", best so far" : "");
   else note("step %lld: training loss %.4f, validation loss %.4f%s", (long long)s->step, s->loss, e->loss, s->best ? ", best so far" : "");
 }
 
 /* ---- logs ----------------------------------------------------------------------------------------------------------------------- */
 
 /* Of a line, after the step. */
-enum { COLUMNS = 7 };
+enum { COLUMNS = 8 };
 static const struct {
   const char *name;
   bool validated; /* only where there was a validation */
 } columns[COLUMNS] = {{"loss", false},  {"gradient_norm", false},  {"learning_rate", false}, {"tokens_per_second", false},
-                      {"bytes", false}, {"validation_loss", true}, {"exact", true}};
+                      {"bytes", false}, {"validation_loss", true}, {"exact", true},          {"accuracy", true}};
 
 /* A number, or what the format has for none. */
 static void put_number(FILE *file, double value, const char *none) {
@@ -136,8 +143,8 @@ static void write_csv(run *r, const heed_train_report *s, const double number[CO
 
 static void write_logs(run *r, const heed_train_report *s) {
   const double number[COLUMNS] = {
-      s->loss,    s->gradient_norm, s->learning_rate, s->tokens_per_second, (double)s->bytes, s->evaluated ? s->evaluation.loss : NAN,
-      exact_of(s)};
+      s->loss,     s->gradient_norm, s->learning_rate, s->tokens_per_second, (double)s->bytes, s->evaluated ? s->evaluation.loss : NAN,
+      exact_of(s), accuracy_of(s)};
   if (r->log) write_json(r, s, number);
   if (r->csv) write_csv(r, s, number);
 }
@@ -307,8 +314,8 @@ int training_run(training *t) {
   const int64_t moments = learning * heed_optimiser_moments(t->optimiser) * (int64_t)sizeof(float);
   char frozen[64] = "";
   if (learning < all) snprintf(frozen, sizeof frozen, " (%lld of them frozen)", (long long)(all - learning));
-  note("%lld parameters%s, %lld steps of %lld tokens, %.0f MB", (long long)all, frozen, (long long)t->options.steps,
-       (long long)(t->options.batch * t->options.length * t->options.accumulate),
+  note("%lld parameters%s, %lld steps of %s%lld tokens, %.0f MB", (long long)all, frozen, (long long)t->options.steps,
+       t->head == HEED_HEAD_TOKENS ? "" : "up to ", (long long)(t->options.batch * t->options.length * t->options.accumulate),
        (double)(t->bytes + heed_parameters_bytes(set) + moments) / 1e6);
   code = finish(&r, run_steps(&r));
 done:

@@ -22,7 +22,7 @@ BERT = f"{DATA}/expected/families/bert"
 LAYERS = f"{DATA}/expected/layers"
 
 OK, FAILED, USAGE, BAD_FILE, UNSUPPORTED, NO_MEMORY, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
-COMMANDS = "show generate logits tokenize inspect attend train eval experiment bench info help completion".split()
+COMMANDS = "show generate logits label tokenize inspect attend train eval experiment bench info help completion".split()
 BENCHES = "attention backward decode layer gemm generate".split()
 TRAININGS = "gpt llama encoder task".split()
 EXPERIMENTS = "scale permutation heads warmup".split()

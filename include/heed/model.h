@@ -22,6 +22,13 @@ HEED_API heed_status heed_model_load(heed_context *context, const char *path, he
 HEED_API heed_model *heed_model_retain(heed_model *model);
 HEED_API void heed_model_free(heed_model *model);
 
+/* What a model says of what it has read. */
+typedef enum heed_head {
+  HEED_HEAD_TOKENS, /* of every position: which token follows or, of an encoder, which one stands there */
+  HEED_HEAD_LABELS, /* of every position: which label its token bears (parts of speech, named entities) */
+  HEED_HEAD_CLASS   /* of the whole sequence: which label it bears, read from its first position through a pooler (Devlin et al. 2019) */
+} heed_head;
+
 typedef struct heed_model_info {
   size_t size;
   const char *name;   /* "SmolLM2-135M-Instruct": the file or directory's name without its storage type; borrowed from the model */
@@ -31,9 +38,14 @@ typedef struct heed_model_info {
   int64_t parameters, weight_bytes; /* weight_bytes: in memory; each token decoded reads about this many */
   double flops_per_token;           /* 2 × the weights that a token is multiplied with */
   bool bidirectional; /* an encoder: every token sees all others, logits are for the token that stands there, and nothing is generated */
+  heed_head head;
+  int64_t labels;  /* of a head for labels or a class; otherwise 0 */
+  int64_t outputs; /* numbers in a row of logits: vocabulary or labels */
 } heed_model_info;
 /* HEED_E_ARGUMENT: null, or info's size is not set. */
 HEED_API heed_status heed_model_describe(const heed_model *model, heed_model_info *info);
+/* The name of a label, NULL outside [0, labels); borrowed for the life of the model. */
+HEED_API const char *heed_model_label(const heed_model *model, int64_t label);
 /* The tokenizer that came with the model, or NULL (gpt-nano-sort has none); borrowed for the life of the model. */
 HEED_API const heed_tokenizer *heed_model_tokenizer(const heed_model *model);
 
@@ -86,7 +98,7 @@ HEED_API heed_status heed_session_truncate(heed_session *session, int64_t length
 /* Keeps the longest common prefix of ids and what the session holds (at most count − 1, so that there is something left to run), forgets the rest, returns its length. */
 HEED_API int64_t heed_session_reuse(heed_session *session, const int32_t *ids, int64_t count);
 
-/* Runs ids [count] after what the session holds, which is nothing where the model is an encoder. logits NULL or [rows, vocabulary] for the last `rows` of them (1 ≤ rows ≤ count). watch may be NULL.
+/* Runs ids [count] after what the session holds, which is nothing where the model is an encoder. logits NULL or [rows, outputs] for the last `rows` of them (1 ≤ rows ≤ count; of a model that gives a class, rows is 1 and the row that of the sequence). watch may be NULL.
  * On error the session holds what it held before. HEED_E_ARGUMENT (an id out of range, more positions than capacity, an encoder that holds something), HEED_E_MEMORY, HEED_E_CANCELLED (progress "prefill"). */
 HEED_API heed_status heed_session_run(heed_session *session, const int32_t *ids, int64_t count, float *logits, int64_t rows,
                                       const heed_watch *watch);

@@ -31,6 +31,7 @@ typedef struct heed_tokenizer_train_options {
   size_t size;
   const char *const *special; /* [special_count] names, such as "[MASK]": never found in a text unless encoding is told to */
   int64_t special_count;
+  const char *begin, *end; /* those of them that stand before and after a text where encoding adds special tokens; NULL: none */
 } heed_tokenizer_train_options;
 HEED_API heed_status heed_tokenizer_train(heed_context *context, const char *kind, heed_text text,
                                           const heed_tokenizer_train_options *options, heed_tokenizer **out);
@@ -47,6 +48,10 @@ typedef struct heed_tokenizer_info {
   int32_t bos, eos, unknown; /* −1 where the model has none */
   bool adds_bos, adds_eos;   /* what encode does with add_special */
   int32_t mask;              /* the special token [MASK] or <mask>; −1 where there is none */
+  int32_t pad;               /* [PAD] or <pad>, likewise */
+  const int32_t *before,
+      *after; /* what encode puts around a text with add_special, [before_count] and [after_count]; borrowed from the tokenizer */
+  int before_count, after_count;
 } heed_tokenizer_info;
 /* HEED_E_ARGUMENT: null, or info's size is not set. */
 HEED_API heed_status heed_tokenizer_describe(const heed_tokenizer *tokenizer, heed_tokenizer_info *info);

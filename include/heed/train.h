@@ -32,8 +32,11 @@ typedef struct heed_learner_options {
   double dropout; /* of embeddings, attention weights and what sublayers add */
   uint64_t
       seed; /* of the weights it begins with: N(0, 0.02); where norms come before, residual projections N(0, 0.02 / √(2 layers)), as GPT-2 */
-  bool norm_before; /* encoder: norms before, and one at the end instead of that of the embedding. (Saved as "heed".) */
-  bool relu;        /* encoder: ReLU, as in 2017 */
+  bool norm_before;               /* encoder: norms before, and one at the end instead of that of the embedding. (Saved as "heed".) */
+  bool relu;                      /* encoder: ReLU, as in 2017 */
+  heed_head head;                 /* encoder: what it is to say */
+  int64_t labels;                 /* of a head for labels or a class */
+  const char *const *label_names; /* [labels] texts without control characters; copied */
 } heed_learner_options;
 
 typedef struct heed_learner heed_learner;
@@ -60,14 +63,15 @@ HEED_API heed_status heed_learner_from_model(heed_context *context, heed_model *
 /* Borrowed for the life of the learner. */
 HEED_API heed_parameters *heed_learner_parameters(const heed_learner *learner);
 
-/* ids i32 [B,n], n up to the context -> logits [B,n,vocabulary]. */
+/* ids i32 [B,n], n up to the context -> logits [B,n,outputs], outputs being the vocabulary or the labels; of a head for a class [B,labels]. −1 behind the tokens of a row is padding: no other
+ * token sees it, its own logits mean nothing, and the bits of the row are those that it has alone. */
 HEED_API heed_tensor *heed_learner_logits(heed_learner *learner, heed_tape *tape, heed_tensor *ids);
-/* The mean cross-entropy of targets i32 [B,n], −1 passed over. An encoder's targets are what stands there, a decoder's what follows. */
+/* The mean cross-entropy of targets i32 [B,n], −1 passed over. An encoder's targets are what stands there, a decoder's what follows, those of a head for a class stand in the first column. */
 HEED_API heed_tensor *heed_learner_loss(heed_learner *learner, heed_tape *tape, heed_tensor *ids, heed_tensor *targets);
 
 /* ---- batches ----------------------------------------------------------------------------------------------------------------- */
 
-/* What a learner is taught: row r of ids [batch,length] is a sequence, targets [batch,length] what should follow each place, −1 where nothing is asked. Batch `number` of a seed is always
+/* What a learner is taught: row r of ids [batch,length] is a sequence, −1 behind it where it is shorter, targets [batch,length] what should follow each place, −1 where nothing is asked. Batch `number` of a seed is always
  * the same one. */
 typedef void (*heed_batch_fn)(void *user, uint64_t seed, int64_t number, int64_t batch, int64_t length, int32_t *ids, int32_t *targets);
 
@@ -97,6 +101,19 @@ HEED_API void heed_masked_batch(void *user, uint64_t seed, int64_t number, int64
 /* One after another, without overlap, count / length of them; what is masked in one depends on seed and window alone, not on the batch. */
 HEED_API void heed_masked_window_batch(void *user, uint64_t seed, int64_t number, int64_t batch, int64_t length, int32_t *ids,
                                        int32_t *targets);
+
+/* Rows with labels, for encoders. Row r has the ids [begin[r], begin[r + 1]); a label stands beside each token that is asked for, of a class beside the first. Batches are padded with −1.
+ * user of the two below. */
+typedef struct heed_labelled_data {
+  const int32_t *ids, *labels; /* [begin[count]]; label −1: not asked for */
+  const int64_t *begin;        /* [count + 1], ascending from 0 */
+  int64_t count;               /* rows */
+} heed_labelled_data;
+/* Rows in an order drawn anew each time that all have come: row k of a run (number · batch + its place in the batch) is from round k / count. What is longer than `length` is cut. */
+HEED_API void heed_labelled_batch(void *user, uint64_t seed, int64_t number, int64_t batch, int64_t length, int32_t *ids, int32_t *targets);
+/* One after another; those beyond the last are padding alone. seed does not matter. */
+HEED_API void heed_labelled_row_batch(void *user, uint64_t seed, int64_t number, int64_t batch, int64_t length, int32_t *ids,
+                                      int32_t *targets);
 
 /* ---- tasks ------------------------------------------------------------------------------------------------------------------- */
 

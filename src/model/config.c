@@ -109,6 +109,68 @@ static heed_status read_activation(const hd_config *config, hd_transformer_spec 
   return HEED_OK;
 }
 
+/* ---- the head ------------------------------------------------------------------------------------------------------------- */
+
+/* Which of the family's classes the file is of, by `architectures`. */
+static heed_status read_class(const hd_config *config, const hd_json_place *top, hd_transformer_spec *spec) {
+  const json_t *names;
+  if (!hd_json_has(top, "architectures")) return HEED_OK;
+  HD_TRY(hd_json_array(top, "architectures", &names));
+  for (size_t i = 0; i < json_array_size(names); i++)
+    for (int head = 0; head < HD_HEADS; head++) {
+      const char *name = json_string_value(json_array_get(names, i)), *known = config->family->class_names[head];
+      if (name && known && strcmp(name, known) == 0) spec->head = (heed_head)head;
+    }
+  return HEED_OK;
+}
+
+/* transformers leaves id2label out where nobody has named the labels; there are two then, unless num_labels says how many. */
+enum { USUAL_LABELS = 2 };
+
+static heed_status read_head(const hd_config *config, hd_transformer_spec *spec) {
+  heed_text problem;
+  char quoted[HD_QUOTE_LENGTH];
+  if (hd_tensors_is_gguf(config->tensors)) return HEED_OK;
+  hd_json_place top = top_of(config), names;
+  HD_TRY(read_class(config, &top, spec));
+  if (spec->head == HEED_HEAD_TOKENS) return HEED_OK;
+  HD_TRY(hd_json_text_or(&top, "problem_type", "single_label_classification", &problem));
+  HD_REQUIRE(hd_text_is(problem, "single_label_classification"), config->context, HEED_E_UNSUPPORTED,
+             "%s: this setting is not supported (problem_type, got %s, allowed single_label_classification)", config->file,
+             hd_quote(problem, quoted));
+  HD_TRY(hd_json_integer_or(&top, "num_labels", USUAL_LABELS, 1, HD_MAX_LABELS, &spec->labels));
+  if (!hd_json_has(&top, "id2label")) return HEED_OK;
+  HD_TRY(hd_json_object(&top, "id2label", &names));
+  spec->labels = (int64_t)json_object_size(names.object);
+  return spec->labels >= 1 && spec->labels <= HD_MAX_LABELS ? HEED_OK : hd_json_wrong(&top, "id2label", "must name the labels");
+}
+
+static heed_status label_name(const hd_config *config, const hd_json_place *names, int64_t label, hd_arena *arena, const char **out) {
+  char key[32];
+  heed_text name = {key, (size_t)snprintf(key, sizeof key, "LABEL_%lld", (long long)label)};
+  char *copy;
+  if (names->object) {
+    snprintf(key, sizeof key, "%lld", (long long)label);
+    HD_TRY(hd_json_text(names, key, &name));
+    if (!hd_is_printable(name)) return hd_json_wrong(names, key, "must be a text without control characters");
+  }
+  HD_TRY(hd_arena_text(arena, config->context, name.data, name.length, &copy));
+  *out = copy;
+  return HEED_OK;
+}
+
+heed_status hd_config_labels(const hd_config *config, const hd_transformer_spec *spec, hd_arena *arena, const char *const **out) {
+  const char **labels;
+  *out = NULL;
+  if (spec->head == HEED_HEAD_TOKENS) return HEED_OK;
+  hd_json_place top = top_of(config), names = {.object = NULL};
+  if (hd_json_has(&top, "id2label")) HD_TRY(hd_json_object(&top, "id2label", &names));
+  HD_TRY(hd_arena_allocate(arena, config->context, "labels", spec->labels, sizeof *labels, &labels));
+  for (int64_t i = 0; i < spec->labels; i++) HD_TRY(label_name(config, &names, i, arena, &labels[i]));
+  *out = labels;
+  return HEED_OK;
+}
+
 /* ---- rotary positions ----------------------------------------------------------------------------------------------------- */
 
 #define THETA_DEFAULT 10000.0 /* of the paper, and of every configuration that leaves it out */
@@ -209,6 +271,7 @@ heed_status hd_config_read(const hd_config *config, hd_transformer_spec *out) {
   for (int64_t i = 0; i < config->family->field_count; i++) HD_TRY(read_field(config, &config->family->fields[i], &spec));
   if (spec.vocabulary == 0) HD_TRY(infer_vocabulary(config, &spec));
   HD_TRY(read_activation(config, &spec));
+  HD_TRY(read_head(config, &spec));
   if (hd_tensors_is_gguf(config->tensors)) infer_from_tensors(config, &spec);
   if (spec.positions != HD_POSITIONS_LEARNED)
     HD_TRY(hd_tensors_is_gguf(config->tensors) ? read_rotary_gguf(config, &spec) : read_rotary_json(config, &spec));
@@ -235,14 +298,28 @@ static json_t *json_of(const hd_field *field, const hd_transformer_spec *spec) {
   }
 }
 
-json_t *hd_config_write(const hd_family *family, const hd_transformer_spec *spec) {
+/* As transformers writes them: {"0": "NAME"} and {"NAME": 0}. */
+static int put_labels(json_t *to, int64_t count, const char *const *labels) {
+  json_t *names = json_object(), *ids = json_object();
+  int failed = json_object_set_new(to, "id2label", names) | json_object_set_new(to, "label2id", ids);
+  for (int64_t i = 0; i < count && !failed; i++) {
+    char key[32];
+    snprintf(key, sizeof key, "%lld", (long long)i);
+    failed |= json_object_set_new(names, key, json_string(labels[i])) | json_object_set_new(ids, labels[i], json_integer(i));
+  }
+  return failed;
+}
+
+json_t *hd_config_write(const hd_family *family, const hd_transformer_spec *spec, const char *const *labels) {
   json_t *out = json_object();
   int failed = !out || json_object_set_new(out, "model_type", json_string(family->json.architecture));
-  if (family->class_name) failed |= json_object_set_new(out, "architectures", json_pack("[s]", family->class_name));
+  const char *class_name = family->class_names[spec->head];
+  if (class_name) failed |= json_object_set_new(out, "architectures", json_pack("[s]", class_name));
   for (int64_t i = 0; i < family->field_count && !failed; i++)
     if (family->fields[i].json) failed |= json_object_set_new(out, family->fields[i].json, json_of(&family->fields[i], spec));
   if (family->activation_key) failed |= json_object_set_new(out, family->activation_key, json_string(hd_activation_name(spec->activation)));
   if (spec->positions != HD_POSITIONS_LEARNED) failed |= json_object_set_new(out, "rope_theta", json_real(spec->rotary_theta));
+  if (!failed && spec->head != HEED_HEAD_TOKENS) failed |= put_labels(out, spec->labels, labels);
   failed |= json_object_set_new(out, "torch_dtype", json_string("float32"));
   if (!failed) return out;
   json_decref(out);

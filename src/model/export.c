@@ -118,6 +118,17 @@ static void put_layer(export *e, int64_t i, const hd_transformer_spec *written) 
   put_product(e, HD_SLOT_DOWN, i, f->w_down, f->b_down, written->bias_feed_forward, 0, spec->width);
 }
 
+static void put_head(export *e, const hd_transformer_spec *written) {
+  const heed_learner *learner = e->learner;
+  const bool tokens = written->head == HEED_HEAD_TOKENS;
+  const hd_slot dense = tokens ? HD_SLOT_HEAD_DENSE : HD_SLOT_POOLER;
+  if (learner->head_dense) put_product(e, dense, 0, learner->head_dense, learner->head_dense_bias, written->bias_head, 0, written->width);
+  if (hd_spec_transforms(written)) put_norm(e, HD_SLOT_HEAD_NORM, 0, &learner->head_norm, has_norm_bias(written));
+  if (written->bias_head) put_bias(e, tokens ? HD_SLOT_HEAD_BIAS : HD_SLOT_CLASSIFIER, 0, learner->head_bias, 0, hd_spec_outputs(written));
+  if (!hd_spec_head_is_embedding(written))
+    put_matrix(e, tokens ? HD_SLOT_HEAD : HD_SLOT_CLASSIFIER, 0, learner->head, false, 0, hd_spec_outputs(written));
+}
+
 static heed_status list_arrays(export *e, const hd_transformer_spec *written) {
   const heed_learner *learner = e->learner;
   enum { MOST_IN_LAYER = 16, OUTSIDE = 16 };
@@ -131,12 +142,7 @@ static heed_status list_arrays(export *e, const hd_transformer_spec *written) {
   if (written->embedding_norm) put_norm(e, HD_SLOT_EMBEDDING_NORM, 0, &learner->embedding_norm, norm_biased);
   for (int64_t i = 0; i < learner->spec.layers; i++) put_layer(e, i, written);
   if (written->norm_place == HD_NORM_BEFORE) put_norm(e, HD_SLOT_FINAL_NORM, 0, &learner->final_norm, norm_biased);
-  if (written->head_transform) {
-    put_product(e, HD_SLOT_HEAD_DENSE, 0, learner->head_dense, learner->head_dense_bias, written->bias_head, 0, written->width);
-    put_norm(e, HD_SLOT_HEAD_NORM, 0, &learner->head_norm, norm_biased);
-  }
-  if (written->bias_head) put_bias(e, HD_SLOT_HEAD_BIAS, 0, learner->head_bias, 0, written->vocabulary);
-  if (!learner->spec.tied) put_matrix(e, HD_SLOT_HEAD, 0, learner->head, false, 0, written->vocabulary);
+  put_head(e, written);
   return e->status;
 }
 
@@ -162,10 +168,11 @@ static json_t *id_or_null(int32_t id) { return id >= 0 ? json_integer(id) : json
 
 /* Without them transformers would take the ids of the family's own tokenizer for the tokens that begin and end a text. */
 static int put_ends(json_t *config, const heed_tokenizer *tokenizer) {
-  heed_tokenizer_info info = {.size = sizeof info, .bos = -1, .eos = -1};
+  heed_tokenizer_info info = {.size = sizeof info, .bos = -1, .eos = -1, .pad = -1};
   if (tokenizer && heed_tokenizer_describe(tokenizer, &info) != HEED_OK) return -1;
   return json_object_set_new(config, "bos_token_id", id_or_null(info.bos)) |
-         json_object_set_new(config, "eos_token_id", id_or_null(info.eos));
+         json_object_set_new(config, "eos_token_id", id_or_null(info.eos)) |
+         json_object_set_new(config, "pad_token_id", id_or_null(info.pad));
 }
 
 static heed_status write_config(export *e, const hd_family *family, const hd_transformer_spec *written, const heed_tokenizer *tokenizer,
@@ -173,7 +180,7 @@ static heed_status write_config(export *e, const hd_family *family, const hd_tra
   heed_context *context = e->learner->context;
   char *path;
   HD_TRY(path_in(e, directory, "config.json", &path));
-  json_t *config = hd_config_write(family, written);
+  json_t *config = hd_config_write(family, written, e->learner->label_names);
   heed_status status = config && put_ends(config, tokenizer) == 0 ? hd_json_save(context, path, config)
                                                                   : hd_fail(context, HEED_E_MEMORY, "out of memory (the configuration)");
   json_decref(config);

@@ -88,9 +88,10 @@ static bool says(const hd_family *family, const hd_transformer_spec *spec) {
   return !grouped && other.norm == both.norm && other.norm_place == both.norm_place && other.feed_forward_kind == both.feed_forward_kind &&
          other.positions == both.positions && (family->activation_key || other.activation == both.activation) &&
          other.bias_qkv == both.bias_qkv && other.bias_output == both.bias_output && other.bias_feed_forward == both.bias_feed_forward &&
-         other.bias_head == both.bias_head && other.norm_unbiased == both.norm_unbiased && other.tied == both.tied &&
-         other.bidirectional == both.bidirectional && other.segments == both.segments && other.embedding_norm == both.embedding_norm &&
-         other.head_transform == both.head_transform && other.attention_scale == both.attention_scale &&
+         other.bias_head == both.bias_head && (family->class_names[both.head] || other.head == both.head) &&
+         other.norm_unbiased == both.norm_unbiased && other.tied == both.tied && other.bidirectional == both.bidirectional &&
+         other.segments == both.segments && other.embedding_norm == both.embedding_norm &&
+         (both.head != HEED_HEAD_TOKENS || other.head_transform == both.head_transform) && other.attention_scale == both.attention_scale &&
          other.attention_softcap == both.attention_softcap && other.window == both.window && other.logit_softcap == both.logit_softcap &&
          other.embedding_scale == both.embedding_scale;
 }

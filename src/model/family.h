@@ -39,6 +39,8 @@ typedef enum hd_slot {
   HD_SLOT_HEAD_NORM,
   HD_SLOT_HEAD,
   HD_SLOT_HEAD_BIAS,      /* a slot of its own, because BERT's bias is named by itself */
+  HD_SLOT_POOLER,         /* what the head for a class reads instead of the first position */
+  HD_SLOT_CLASSIFIER,     /* the head for labels or a class */
   HD_SLOT_ROTARY_FACTORS, /* optional: what each rotary frequency is divided by */
   HD_SLOT_ATTENTION_NORM,
   HD_SLOT_QKV, /* queries, keys and values in one matrix; otherwise the next three */
@@ -62,13 +64,15 @@ typedef struct hd_spelling {
   bool transposed;               /* layer matrices are stored [inputs, outputs] */
 } hd_spelling;
 
+enum { HD_HEADS = HEED_HEAD_CLASS + 1 };
+
 typedef struct hd_family {
   const char *name;
   hd_transformer_spec base; /* what no configuration says */
   const hd_field *fields;
   int64_t field_count;
-  const char *activation_key; /* in config.json; NULL: base.activation */
-  const char *class_name;     /* of transformers, for `architectures`; NULL: none */
+  const char *activation_key;        /* in config.json; NULL: base.activation */
+  const char *class_names[HD_HEADS]; /* of transformers, for `architectures`, by heed_head; NULL: none */
   hd_spelling gguf, json;
 } hd_family;
 
@@ -90,8 +94,10 @@ heed_status hd_config_read(const hd_config *config, hd_transformer_spec *out);
 const hd_family *hd_family_for(const hd_transformer_spec *spec);
 /* The spec as the family's files hold it: parts that those always have and the model does without, such as biases, are written as zeros. */
 hd_transformer_spec hd_family_written(const hd_family *family, const hd_transformer_spec *spec);
-/* A config.json of the family: what hd_config_read makes the same spec of. A new reference, or NULL if memory is short. */
-json_t *hd_config_write(const hd_family *family, const hd_transformer_spec *spec);
+/* A config.json of the family: what hd_config_read makes the same spec of. labels [spec->labels] are their names. A new reference, or NULL if memory is short. */
+json_t *hd_config_write(const hd_family *family, const hd_transformer_spec *spec, const char *const *labels);
+/* The names of the labels: [spec->labels] texts in the arena; "LABEL_0", ... where the file has none. HEED_E_FORMAT. */
+heed_status hd_config_labels(const hd_config *config, const hd_transformer_spec *spec, hd_arena *arena, const char *const **out);
 
 /* The name of a slot's tensor into a buffer; layer is ignored for slots outside layers. */
 #define HD_TENSOR_NAME_LENGTH 128

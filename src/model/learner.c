@@ -3,6 +3,7 @@
  * The spec, the order of operations and the kernels are those of transformer.c, so that what was learned gives the same bits when it is loaded again. */
 #include "learner.h"
 
+#include "../io/json.h"
 #include "../tensor/tensor.h"
 #include "../attn/rope.h"
 
@@ -89,13 +90,18 @@ void hd_learner_make(hd_maker *m) {
   for (m->layer = 0; m->layer < spec->layers; m->layer++) learner->layers[m->layer] = make_layer(m);
   m->layer = -1;
   if (spec->norm_place == HD_NORM_BEFORE) learner->final_norm = norm(m, "final_norm");
-  if (spec->head_transform) {
+  if (spec->head == HEED_HEAD_CLASS) {
+    learner->head_dense = matrix(m, "pooler", spec->width, spec->width, usual_spread);
+    learner->head_dense_bias = bias(m, spec->bias_head, "pooler", spec->width);
+  }
+  if (hd_spec_transforms(spec)) {
     learner->head_dense = matrix(m, "head_dense", spec->width, spec->width, usual_spread);
     learner->head_dense_bias = bias(m, spec->bias_head, "head_dense", spec->width);
     learner->head_norm = norm(m, "head_norm");
   }
-  learner->head = spec->tied ? learner->embedding : matrix(m, "head", spec->vocabulary, spec->width, usual_spread);
-  learner->head_bias = bias(m, spec->bias_head, "head", spec->vocabulary);
+  learner->head =
+      hd_spec_head_is_embedding(spec) ? learner->embedding : matrix(m, "head", hd_spec_outputs(spec), spec->width, usual_spread);
+  learner->head_bias = bias(m, spec->bias_head, "head", hd_spec_outputs(spec));
 }
 
 /* What learns has gradients, which take as much as its numbers. The limits of spec.h keep the sum far below 2^63. */
@@ -135,6 +141,11 @@ static heed_status spec_of(heed_context *context, const heed_learner_options *o,
   HD_TRY(check_range(context, "context", o->context, 1, HD_MAX_CONTEXT));
   HD_TRY(check_range(context, "vocabulary", o->vocabulary, 1, HD_MAX_VOCABULARY));
   HD_REQUIRE(o->dropout >= 0 && o->dropout < 1, context, HEED_E_ARGUMENT, "dropout: got %g, allowed from 0 to below 1", o->dropout);
+  HD_REQUIRE(o->head >= HEED_HEAD_TOKENS && o->head <= HEED_HEAD_CLASS, context, HEED_E_ARGUMENT, "head: there is no such kind");
+  if (o->head != HEED_HEAD_TOKENS) {
+    HD_REQUIRE(o->kind == HEED_LEARNER_ENCODER, context, HEED_E_ARGUMENT, "head: only an encoder has one for labels or a class");
+    HD_TRY(check_range(context, "labels", o->labels, 1, HD_MAX_LABELS));
+  }
   const bool llama = o->kind == HEED_LEARNER_LLAMA, encoder = o->kind == HEED_LEARNER_ENCODER, biased = !llama && !o->no_bias;
   const bool after = encoder && !o->norm_before;
   *out = (hd_transformer_spec){.layers = o->layers,
@@ -160,6 +171,8 @@ static heed_status spec_of(heed_context *context, const heed_learner_options *o,
                                .bias_feed_forward = biased,
                                .bias_head = encoder && biased,
                                .bidirectional = encoder,
+                               .head = o->head,
+                               .labels = o->head == HEED_HEAD_TOKENS ? 0 : o->labels,
                                .embedding_norm = after,
                                .head_transform = encoder,
                                .tied = !o->untied};
@@ -214,6 +227,22 @@ heed_status hd_learner_start(heed_context *context, const hd_transformer_spec *s
   return fill(learner);
 }
 
+heed_status hd_learner_name_labels(heed_learner *learner, const char *const *given) {
+  const char **names;
+  if (learner->spec.head == HEED_HEAD_TOKENS) return HEED_OK;
+  HD_REQUIRE(given, learner->context, HEED_E_ARGUMENT, "labels: their names are missing");
+  HD_TRY(hd_arena_allocate(&learner->arena, learner->context, "labels", learner->spec.labels, sizeof *names, &names));
+  for (int64_t i = 0; i < learner->spec.labels; i++) {
+    char *copy;
+    HD_REQUIRE(given[i] && hd_is_printable(hd_text_of(given[i])), learner->context, HEED_E_ARGUMENT,
+               "labels: the name of label %lld is not a text without control characters", (long long)i);
+    HD_TRY(hd_arena_text(&learner->arena, learner->context, given[i], strlen(given[i]), &copy));
+    names[i] = copy;
+  }
+  learner->label_names = names;
+  return HEED_OK;
+}
+
 heed_status heed_learner_new(heed_context *context, const heed_learner_options *given, heed_learner **out) {
   heed_learner_options options = {.size = sizeof options};
   hd_transformer_spec spec;
@@ -224,6 +253,7 @@ heed_status heed_learner_new(heed_context *context, const heed_learner_options *
   HD_TRY(hd_options_read(context, "heed_learner_options", given, &options, sizeof options));
   HD_TRY(spec_of(context, &options, &spec));
   heed_status status = hd_learner_start(context, &spec, options.dropout, &learner);
+  if (status == HEED_OK) status = hd_learner_name_labels(learner, options.label_names);
   if (status == HEED_OK) status = make_parameters(learner, options.seed);
   if (status == HEED_OK) *out = learner;
   else heed_learner_free(learner);
@@ -242,6 +272,8 @@ heed_parameters *heed_learner_parameters(const heed_learner *learner) { return l
 
 /* ---- running ------------------------------------------------------------------------------------------------------------------------ */
 
+enum { PADDING = -1 };
+
 static heed_status check_ids(heed_learner *learner, const heed_tensor *ids) {
   heed_view view = heed_tensor_value(ids);
   HD_REQUIRE(ids && view.type == HEED_I32 && view.ndim == 2, learner->context, HEED_E_SHAPE, "ids: rank %d of %s, allowed i32 [B,n]",
@@ -251,35 +283,80 @@ static heed_status check_ids(heed_learner *learner, const heed_tensor *ids) {
   return HEED_OK;
 }
 
+/* A batch as the tape takes it: without the −1 behind rows that are shorter than the longest. */
+typedef struct rows {
+  heed_tensor *ids;
+  const int64_t *lengths; /* [B]; NULL: no row is padded */
+} rows;
+
+static heed_status copy_row(heed_learner *learner, int64_t row, int64_t n, const int32_t *from, int32_t *to, int64_t *length) {
+  for (*length = 0; *length < n && from[*length] != PADDING; ++*length) to[*length] = from[*length];
+  for (int64_t i = *length; i < n; i++)
+    HD_REQUIRE(from[i] == PADDING, learner->context, HEED_E_ARGUMENT, "ids: row %lld has a token behind its padding (place %lld)",
+               (long long)row, (long long)i);
+  return HEED_OK;
+}
+
+static heed_status find_rows(heed_learner *learner, heed_tape *tape, heed_tensor *ids, rows *out) {
+  const heed_view view = heed_tensor_value(ids);
+  const int32_t *from = view.data;
+  const int64_t batch = view.dim[0], n = view.dim[1];
+  int32_t *copy;
+  int64_t *lengths, at = 0;
+  *out = (rows){.ids = ids};
+  if (hd_tape_plans(tape)) return HEED_OK;
+  while (at < batch * n && from[at] != PADDING) at++;
+  if (at == batch * n) return HEED_OK;
+  HD_TRY(hd_tape_keep(tape, "lengths of rows", batch, sizeof *lengths, &lengths));
+  HD_TRY(hd_tape_keep(tape, "a batch", batch * n, sizeof *copy, &copy));
+  for (int64_t r = 0; r < batch; r++) HD_TRY(copy_row(learner, r, n, from + r * n, copy + r * n, &lengths[r]));
+  const heed_view whole = heed_view_of(copy, HEED_I32, 2, view.dim);
+  *out = (rows){.ids = heed_tape_input(tape, &whole), .lengths = lengths};
+  return HEED_OK;
+}
+
 /* What comes before the head: [B,n,width]. */
 static heed_tensor *states(heed_learner *learner, heed_tape *tape, heed_tensor *ids) {
+  rows batch;
   if (!learner || !tape || heed_tape_status(tape) != HEED_OK) return NULL;
-  if (!hd_tape_note(tape, check_ids(learner, ids))) return NULL;
+  if (!hd_tape_note(tape, check_ids(learner, ids)) || !hd_tape_note(tape, find_rows(learner, tape, ids, &batch))) return NULL;
+  heed_attention attention = learner->attention;
+  attention.key_lengths = batch.lengths;
   heed_tape_label(tape, "the embedding");
-  heed_tensor *x = heed_tape_embedding(tape, ids, learner->embedding);
+  heed_tensor *x = heed_tape_embedding(tape, batch.ids, learner->embedding);
   if (learner->position) x = heed_tape_add(tape, x, heed_tape_slice(tape, learner->position, 0, 0, heed_tensor_value(ids).dim[1]));
   if (learner->spec.embedding_norm) x = heed_nn_norm_apply(tape, &learner->embedding_norm, x);
   x = heed_tape_dropout(tape, x, learner->dropout);
   for (int64_t i = 0; i < learner->spec.layers; i++) {
+    heed_nn_block block = learner->layers[i];
+    block.attention.attention = &attention;
     heed_tape_label(tape, learner->labels[i]);
-    x = heed_nn_block_apply(tape, &learner->layers[i], x);
+    x = heed_nn_block_apply(tape, &block, x);
   }
   heed_tape_label(tape, "the head");
   return learner->spec.norm_place == HD_NORM_BEFORE ? heed_nn_norm_apply(tape, &learner->final_norm, x) : x;
 }
 
+/* The rows that the head reads: all positions, or of a class the first of each sequence, [B,width]. */
+static heed_tensor *head_rows(heed_learner *learner, heed_tape *tape, heed_tensor *x) {
+  if (!x || learner->spec.head != HEED_HEAD_CLASS) return x;
+  return heed_tape_reshape(tape, heed_tape_slice(tape, x, 1, 0, 1), 2, (int64_t[]){x->dim[0], learner->spec.width});
+}
+
 static heed_tensor *apply_head(heed_learner *learner, heed_tape *tape, heed_tensor *x) {
-  if (learner->spec.head_transform) {
+  const hd_transformer_spec *spec = &learner->spec;
+  if (learner->head_dense) {
     x = heed_tape_linear(tape, x, learner->head_dense, learner->head_dense_bias);
-    x = heed_tape_activate(tape, x, learner->spec.activation);
-    x = heed_nn_norm_apply(tape, &learner->head_norm, x);
+    x = heed_tape_activate(tape, x, spec->head == HEED_HEAD_CLASS ? HEED_ACTIVATION_TANH : spec->activation);
+    if (hd_spec_transforms(spec)) x = heed_nn_norm_apply(tape, &learner->head_norm, x);
   }
+  if (spec->head != HEED_HEAD_TOKENS) x = heed_tape_dropout(tape, x, learner->dropout);
   return heed_tape_linear(tape, x, learner->head, learner->head_bias);
 }
 
 heed_tensor *heed_learner_logits(heed_learner *learner, heed_tape *tape, heed_tensor *ids) {
   heed_tensor *x = states(learner, tape, ids);
-  return x ? apply_head(learner, tape, x) : NULL;
+  return x ? apply_head(learner, tape, head_rows(learner, tape, x)) : NULL;
 }
 
 /* ---- the loss ------------------------------------------------------------------------------------------------------------------------ */
@@ -312,11 +389,25 @@ static heed_tensor *loss_of(heed_learner *learner, heed_tape *tape, heed_tensor 
   return heed_tape_cross_entropy(tape, apply_head(learner, tape, x), heed_tape_input(tape, &targets), NULL);
 }
 
+/* What is asked of rows of the head: of a class, what stands in the first column. */
+static heed_tensor *head_targets(heed_learner *learner, heed_tape *tape, heed_tensor *targets) {
+  heed_view view = heed_tensor_value(targets);
+  if (!targets || learner->spec.head != HEED_HEAD_CLASS || view.ndim != 2) return targets;
+  view.ndim = 1;
+  return heed_tape_input(tape, &view);
+}
+
+heed_tensor *hd_learner_loss_of(heed_learner *learner, heed_tape *tape, heed_tensor *logits, heed_tensor *targets) {
+  return heed_tape_cross_entropy(tape, logits, head_targets(learner, tape, targets), NULL);
+}
+
 /* Where few places are asked for, as of masked tokens, the head is applied to those alone: it is a matrix as long as the vocabulary. */
 heed_tensor *heed_learner_loss(heed_learner *learner, heed_tape *tape, heed_tensor *ids, heed_tensor *targets) {
   heed_tensor *x = states(learner, tape, ids), *loss = NULL;
   asked a = {0};
   if (!x) return NULL;
+  x = head_rows(learner, tape, x);
+  targets = head_targets(learner, tape, targets);
   // A plan provides for all places.
   if (!hd_tape_plans(tape) && !hd_tape_note(tape, find_asked(learner->context, targets, &a))) return NULL;
   if (a.count > 0 && 2 * a.count < a.all) loss = loss_of(learner, tape, x, &a);

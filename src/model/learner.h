@@ -13,8 +13,9 @@ struct heed_learner {
   heed_parameters *parameters;
   hd_arena arena; /* layers, tables of angles */
   heed_tensor *embedding, *position, *head;
-  heed_nn_norm embedding_norm, final_norm, head_norm; /* those that the spec has */
-  heed_tensor *head_dense, *head_dense_bias, *head_bias;
+  heed_nn_norm embedding_norm, final_norm, head_norm;    /* those that the spec has */
+  heed_tensor *head_dense, *head_dense_bias, *head_bias; /* dense: before a head for tokens, or the pooler of a class */
+  const char *const *label_names;                        /* [spec.labels] */
   heed_nn_block *layers;
   const char **labels; /* "layer 3", for messages */
   heed_attention attention;
@@ -47,6 +48,11 @@ void hd_learner_make(hd_maker *maker);
 
 /* A learner that lacks its parameters. Where it fails *out is to be freed. */
 heed_status hd_learner_start(heed_context *context, const hd_transformer_spec *spec, double dropout, heed_learner **out);
+/* Their names where the head is for labels or a class, copied. HEED_E_ARGUMENT. */
+heed_status hd_learner_name_labels(heed_learner *learner, const char *const *names);
+
+/* The mean cross-entropy of what heed_learner_logits has given. */
+heed_tensor *hd_learner_loss_of(heed_learner *learner, heed_tape *tape, heed_tensor *logits, heed_tensor *targets);
 
 /* Names of parameters: "layers.3.qkv.weight". */
 #define HD_PARAMETER_NAME_LENGTH 64

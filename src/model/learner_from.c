@@ -44,7 +44,7 @@ static source find(const heed_model *model, const hd_part *p) {
   if (!strcmp(p->part, "position")) return of_matrix(&model->position);
   if (!strcmp(p->part, "embedding_norm")) return of_norm(&model->embedding_norm, weight);
   if (!strcmp(p->part, "final_norm")) return of_norm(&model->final_norm, weight);
-  if (!strcmp(p->part, "head_dense")) return of_stack(&model->head_dense, weight);
+  if (!strcmp(p->part, "head_dense") || !strcmp(p->part, "pooler")) return of_stack(&model->head_dense, weight);
   if (!strcmp(p->part, "head_norm")) return of_norm(&model->head_norm, weight);
   return weight ? of_matrix(model->head) : (source){.vector = model->head_bias};
 }
@@ -167,6 +167,7 @@ heed_status heed_learner_from_model(heed_context *context, heed_model *model, co
   HD_TRY(hd_allocate(context, "patterns", options.freeze_count, sizeof *b.used, &b.used));
   for (int64_t i = 0; i < options.freeze_count; i++) b.used[i] = false;
   heed_status status = hd_learner_start(context, &spec, options.dropout, &learner);
+  if (status == HEED_OK) status = hd_learner_name_labels(learner, model->labels);
   if (status == HEED_OK) status = make_parameters(learner, &b);
   hd_release(context, b.used, options.freeze_count, sizeof *b.used);
   if (status == HEED_OK) *out = learner;

@@ -156,6 +156,7 @@ static heed_status fill(hd_config *config, heed_model *model) {
   model->family = config->family->name;
   HD_TRY(hd_config_read(config, &model->spec));
   HD_TRY(hd_weights_load(config, model));
+  HD_TRY(hd_config_labels(config, &model->spec, &model->arena, &model->labels));
   HD_TRY(load_name(config, model));
   HD_TRY(load_tokenizer(config, model));
   HD_TRY(hd_chat_load(config, model));
@@ -202,6 +203,10 @@ void heed_model_free(heed_model *model) {
 
 const heed_tokenizer *heed_model_tokenizer(const heed_model *model) { return model ? model->tokenizer : NULL; }
 
+const char *heed_model_label(const heed_model *model, int64_t label) {
+  return model && model->labels && label >= 0 && label < model->spec.labels ? model->labels[label] : NULL;
+}
+
 /* Two operations a weight, for the matrices that every token passes; the head is left out, because only tokens whose logits are wanted meet it. */
 static double flops_per_token(const heed_model *model) {
   const hd_transformer_spec *s = &model->spec;
@@ -228,7 +233,10 @@ heed_status heed_model_describe(const heed_model *model, heed_model_info *info) 
                           .parameters = model->parameters,
                           .weight_bytes = model->weight_bytes,
                           .flops_per_token = flops_per_token(model),
-                          .bidirectional = s->bidirectional};
+                          .bidirectional = s->bidirectional,
+                          .head = s->head,
+                          .labels = s->head == HEED_HEAD_TOKENS ? 0 : s->labels,
+                          .outputs = hd_spec_outputs(s)};
   memcpy(info, &full, HD_MIN(info->size, sizeof full));
   return HEED_OK;
 }

@@ -47,10 +47,11 @@ struct heed_model {
   const double *frequency; /* [rotary_dim/2] where they are rotary */
   hd_layer *layers;
   hd_norm final_norm;  /* weight NULL: none */
-  hd_stack head_dense; /* parts 0: the head reads the stream itself */
+  hd_stack head_dense; /* before a head for tokens, or the pooler of a class; parts 0: the head reads the stream itself */
   hd_norm head_norm;
-  const hd_matrix *head;  /* the embedding where tied */
-  const float *head_bias; /* [vocabulary] or NULL */
+  const hd_matrix *head;     /* the embedding where tied */
+  const float *head_bias;    /* [outputs] or NULL */
+  const char *const *labels; /* [spec.labels] */
 
   const int32_t *ends; /* ids that end a text */
   int64_t end_count;

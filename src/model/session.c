@@ -107,6 +107,8 @@ static heed_status check_run(const heed_session *session, const int32_t *ids, in
   HD_REQUIRE(ids && count >= 1, context, HEED_E_ARGUMENT, "a run needs at least one token (got %lld)", (long long)(ids ? count : 0));
   HD_REQUIRE(!logits || (rows >= 1 && rows <= count), context, HEED_E_ARGUMENT,
              "logits are for the last rows of a run (got %lld, allowed 1..%lld)", (long long)rows, (long long)count);
+  HD_REQUIRE(!logits || spec->head != HEED_HEAD_CLASS || rows == 1, context, HEED_E_ARGUMENT,
+             "%s: a model that gives a class has one row of logits (got %lld)", session->model->name, (long long)rows);
   HD_REQUIRE(count <= session->capacity - session->length, context, HEED_E_ARGUMENT,
              "%s: more tokens than positions (got %lld + %lld, allowed %lld)", session->model->name, (long long)session->length,
              (long long)count, (long long)session->capacity);
@@ -161,7 +163,7 @@ heed_status heed_session_run(heed_session *session, const int32_t *ids, int64_t 
                                          .watch = given ? &watch : NULL,
                                          .progress_done = begin,
                                          .progress_total = count > 1 ? count : 0}));
-    if (wanted) logits += wanted * spec->vocabulary;
+    if (wanted) logits += wanted * hd_spec_outputs(spec);
   }
   // Only now: after an error the session holds what it held, and the next run drops what layers have beyond.
   memcpy(session->ids + session->length, ids, (size_t)count * sizeof *ids);

@@ -26,7 +26,7 @@ typedef struct hd_pass {
   hd_scratch *scratch;
   const int32_t *ids; /* [rows] */
   int64_t rows, first;
-  float *logits; /* [logit_rows, vocabulary], for the last logit_rows rows */
+  float *logits; /* [logit_rows, outputs], for the last logit_rows rows */
   int64_t logit_rows;
   const heed_watch *watch;               /* NULL: none */
   int64_t progress_done, progress_total; /* tokens before this pass, and in all; total 0: no reports */

@@ -49,6 +49,8 @@ static heed_status check_rotary(heed_context *context, const char *file, hd_tran
 heed_status hd_spec_finish(heed_context *context, const char *file, hd_transformer_spec *s) {
   HD_TRY(check_heads(context, file, s));
   if (s->feed_forward == 0) s->feed_forward = 4 * s->width;
+  HD_REQUIRE(s->head == HEED_HEAD_TOKENS || s->bidirectional, context, HEED_E_FORMAT,
+             "%s: only an encoder has a head for labels or a class", file);
   return check_rotary(context, file, s);
 }
 

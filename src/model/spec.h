@@ -6,6 +6,7 @@
 #define HD_SPEC_H
 
 #include "../base/base.h"
+#include "../../include/heed/model.h"
 #include "../kern/kernels.h"
 
 typedef enum hd_norm_kind {
@@ -64,11 +65,13 @@ typedef struct hd_transformer_spec {
   bool bidirectional;  /* an encoder: every token sees all others, so a sequence runs at once */
   int64_t segments;    /* rows of the segment embedding, of which the first is added to every token; 0: none */
   bool embedding_norm; /* what the embeddings add up to is normed */
-  bool head_transform; /* the head reads norm(act(dense(x))), as BERT's for masked tokens (Devlin et al. 2019) */
+  heed_head head;
+  int64_t labels;      /* of a head that is not for tokens */
+  bool head_transform; /* a head for tokens reads norm(act(dense(x))), as BERT's for masked ones (Devlin et al. 2019) */
 
   bool bias_qkv, bias_output, bias_feed_forward, bias_head;
   bool norm_unbiased; /* norms have no bias */
-  bool tied;          /* the head is the embedding */
+  bool tied;          /* a head for tokens is the embedding */
 } hd_transformer_spec;
 
 /* The most that a configuration may ask for: far above any model, far below what overflows in a product of three of them with a size. */
@@ -78,10 +81,18 @@ typedef struct hd_transformer_spec {
 #define HD_MAX_HEAD_DIM   4096
 #define HD_MAX_VOCABULARY (1 << 24)
 #define HD_MAX_CONTEXT    (1 << 30)
+#define HD_MAX_LABELS     (1 << 20)
 
 /* Fills what follows from other fields (kv_heads, head_dim, feed_forward, rotary_dim where 0) and checks that all fit together. HEED_E_FORMAT, with a sentence that begins with
  * file. */
 heed_status hd_spec_finish(heed_context *context, const char *file, hd_transformer_spec *spec);
+
+/* What a row of logits has: tokens or labels. */
+static inline int64_t hd_spec_outputs(const hd_transformer_spec *spec) {
+  return spec->head == HEED_HEAD_TOKENS ? spec->vocabulary : spec->labels;
+}
+static inline bool hd_spec_transforms(const hd_transformer_spec *spec) { return spec->head == HEED_HEAD_TOKENS && spec->head_transform; }
+static inline bool hd_spec_head_is_embedding(const hd_transformer_spec *spec) { return spec->head == HEED_HEAD_TOKENS && spec->tied; }
 
 /* The window of one layer; 0: none. */
 int64_t hd_spec_window(const hd_transformer_spec *spec, int64_t layer);

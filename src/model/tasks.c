@@ -100,6 +100,51 @@ void heed_masked_window_batch(void *user, uint64_t seed, int64_t number, int64_t
   }
 }
 
+/* ---- rows with labels --------------------------------------------------------------------------------------------------------------- */
+
+static void put_row(const heed_labelled_data *data, int64_t row, int64_t length, int32_t *ids, int32_t *targets) {
+  const bool there = row < data->count;
+  const int64_t begin = there ? data->begin[row] : 0, count = there ? data->begin[row + 1] - begin : 0;
+  for (int64_t i = 0; i < length; i++) {
+    ids[i] = i < count ? data->ids[begin + i] : -1;
+    targets[i] = i < count ? data->labels[begin + i] : -1;
+  }
+}
+
+/* Place i of [0, count) in an order that is drawn for a round: a Feistel network over 2^(2 · half) places, walked until it comes out below count, is a permutation without a table. */
+static int64_t shuffled(uint64_t seed, uint64_t round, int64_t i, int64_t count) {
+  enum { TURNS = 4 };
+  int half = 1;
+  while (half < 31 && (int64_t)1 << (2 * half) < count) half++;
+  const uint64_t mask = ((uint64_t)1 << half) - 1;
+  uint64_t at = (uint64_t)i;
+  do {
+    uint64_t left = at >> half, right = at & mask;
+    for (uint64_t turn = 0; turn < TURNS; turn++) {
+      const uint64_t mixed = (uint64_t)(hd_philox_uniform(seed, round, (right << 2 | turn)) * (double)(mask + 1));
+      const uint64_t next = left ^ mixed;
+      left = right;
+      right = next;
+    }
+    at = left << half | right;
+  } while (at >= (uint64_t)count);
+  return (int64_t)at;
+}
+
+void heed_labelled_batch(void *user, uint64_t seed, int64_t number, int64_t batch, int64_t length, int32_t *ids, int32_t *targets) {
+  const heed_labelled_data *data = user;
+  for (int64_t row = 0; row < batch; row++) {
+    const int64_t k = number * batch + row;
+    put_row(data, shuffled(seed, (uint64_t)(k / data->count), k % data->count, data->count), length, ids + row * length,
+            targets + row * length);
+  }
+}
+
+void heed_labelled_row_batch(void *user, uint64_t seed, int64_t number, int64_t batch, int64_t length, int32_t *ids, int32_t *targets) {
+  (void)seed;
+  for (int64_t row = 0; row < batch; row++) put_row(user, number * batch + row, length, ids + row * length, targets + row * length);
+}
+
 /* ---- tasks ------------------------------------------------------------------------------------------------------------------------ */
 
 enum { MOST_LETTERS = 500, MOST_DIGITS = 15, LETTERS = 26, USUAL_LETTERS = 20, USUAL_DIGITS = 3, HELD_OUT_IN = 10, TOO_SHORT = 4 };

@@ -12,8 +12,9 @@
 
 typedef struct batch_memory {
   heed_context *context;
-  int64_t batch, length, count;
-  int32_t *ids, *targets;
+  int64_t batch, length, count; /* count: numbers there is room for */
+  int64_t columns, tokens;      /* of the batch that lies there: as long as its longest row, more or less; tokens that are no padding */
+  int32_t *ids, *targets;       /* [batch,columns] */
 } batch_memory;
 
 static heed_status check_batch(heed_context *context, int64_t batch, int64_t length, int64_t *count) {
@@ -36,55 +37,82 @@ static void batch_close(batch_memory *b) {
   hd_release(b->context, b->targets, b->count, sizeof *b->targets);
 }
 
+/* So that batches of many lengths share the memory of a few. */
+enum { COLUMNS_STEP = 8 };
+
+/* A batch from a source. Columns that hold nothing but padding are left out: nobody computes them. */
+static void batch_fill(batch_memory *b, heed_batch_fn source, void *user, uint64_t seed, int64_t number) {
+  int64_t longest = 0;
+  source(user, seed, number, b->batch, b->length, b->ids, b->targets);
+  b->tokens = 0;
+  for (int64_t r = 0; r < b->batch; r++) {
+    int64_t n = b->length;
+    while (n > 0 && b->ids[r * b->length + n - 1] < 0) n--;
+    b->tokens += n;
+    longest = HD_MAX(longest, n);
+  }
+  b->columns = HD_MIN(b->length, HD_MAX(1, hd_ceil_div(longest, COLUMNS_STEP)) * COLUMNS_STEP);
+  for (int64_t r = 1; r < b->batch && b->columns < b->length; r++) {
+    memmove(b->ids + r * b->columns, b->ids + r * b->length, (size_t)b->columns * sizeof *b->ids);
+    memmove(b->targets + r * b->columns, b->targets + r * b->length, (size_t)b->columns * sizeof *b->targets);
+  }
+}
+
 static heed_tensor *on_tape(heed_tape *tape, const batch_memory *b, int32_t *numbers) {
-  const heed_view view = heed_view_of(numbers, HEED_I32, 2, (int64_t[]){b->batch, b->length});
+  const heed_view view = heed_view_of(numbers, HEED_I32, 2, (int64_t[]){b->batch, b->columns});
   return heed_tape_input(tape, &view);
 }
 
 /* ---- evaluation -------------------------------------------------------------------------------------------------------------------- */
 
+/* The first `places` of each row of a batch are answered: all, or one for the whole row. */
 typedef struct comparison {
   const batch_memory *batch;
-  const float *logits;
-  int64_t classes;
-  bool *right; /* [batch · length] */
+  const float *logits; /* [batch · places, classes] */
+  int64_t places, classes;
+  bool *right; /* [batch · places] */
 } comparison;
+
+static const int32_t *row_targets(const comparison *c, int64_t row) { return c->batch->targets + row * c->batch->columns; }
 
 static void compare_row(void *argument, int64_t row, int worker) {
   (void)worker;
   const comparison *c = argument;
-  for (int64_t i = row * c->batch->length, end = i + c->batch->length; i < end; i++) {
-    const float *logits = c->logits + i * c->classes;
+  const int32_t *targets = row_targets(c, row);
+  for (int64_t i = 0; i < c->places; i++) {
+    const float *logits = c->logits + (row * c->places + i) * c->classes;
     int64_t best = 0;
-    for (int64_t k = 1; c->batch->targets[i] >= 0 && k < c->classes; k++)
+    for (int64_t k = 1; targets[i] >= 0 && k < c->classes; k++)
       if (logits[k] > logits[best]) best = k;
-    c->right[i] = best == c->batch->targets[i];
+    c->right[row * c->places + i] = best == targets[i];
   }
 }
 
 static heed_status count_right(heed_context *context, const batch_memory *b, const heed_tensor *logits, heed_evaluation *out) {
-  comparison c = {.batch = b, .logits = hd_value(logits), .classes = hd_columns(logits)};
-  HD_TRY(hd_allocate(context, "an evaluation", b->count, sizeof *c.right, &c.right));
+  const int64_t rows = hd_rows(logits);
+  comparison c = {.batch = b, .logits = hd_value(logits), .places = rows / b->batch, .classes = hd_columns(logits)};
+  HD_TRY(hd_allocate(context, "an evaluation", rows, sizeof *c.right, &c.right));
   hd_parallel(context, b->batch, compare_row, &c);
   for (int64_t row = 0; row < b->batch; row++) {
+    const int32_t *targets = row_targets(&c, row);
     int64_t asked = 0, right = 0;
-    for (int64_t i = row * b->length; i < (row + 1) * b->length; i++) {
-      asked += b->targets[i] >= 0;
-      right += b->targets[i] >= 0 && c.right[i];
+    for (int64_t i = 0; i < c.places; i++) {
+      asked += targets[i] >= 0;
+      right += targets[i] >= 0 && c.right[row * c.places + i];
     }
     out->places += asked;
     out->right_places += right;
     out->sequences += asked > 0;
     out->exact_sequences += asked > 0 && right == asked;
   }
-  hd_release(context, c.right, b->count, sizeof *c.right);
+  hd_release(context, c.right, rows, sizeof *c.right);
   return HEED_OK;
 }
 
 static heed_status evaluate_batch(heed_learner *learner, heed_tape *tape, const batch_memory *b, double *sum, heed_evaluation *out) {
   heed_tape_reset(tape);
   heed_tensor *logits = heed_learner_logits(learner, tape, on_tape(tape, b, b->ids));
-  heed_tensor *loss = heed_tape_cross_entropy(tape, logits, on_tape(tape, b, b->targets), NULL);
+  heed_tensor *loss = hd_learner_loss_of(learner, tape, logits, on_tape(tape, b, b->targets));
   HD_TRY(heed_tape_status(tape));
   int64_t before = out->places;
   HD_TRY(count_right(learner->context, b, logits, out));
@@ -106,7 +134,7 @@ heed_status heed_learner_evaluate(heed_learner *learner, heed_batch_fn source, v
   heed_tape_set_inference(tape, true);
   heed_tape_set_training(tape, false);
   for (int64_t i = 0; i < batches && status == HEED_OK; i++) {
-    source(user, seed, i, batch, length, b.ids, b.targets);
+    batch_fill(&b, source, user, seed, i);
     status = evaluate_batch(learner, tape, &b, &sum, &out);
     if (status == HEED_OK) status = hd_progress(context, "evaluate", i + 1, batches);
   }
@@ -174,6 +202,7 @@ typedef struct run {
   heed_train_state *state;
   heed_tape *tape;
   batch_memory batch;
+  int64_t tokens;              /* of this step */
   double last_loss, last_norm; /* finite ones */
 } run;
 
@@ -183,7 +212,8 @@ static int64_t share_of(const heed_train_options *o) { return o->accumulate ? o-
 /* Gradients of one batch, a share of the step's. */
 static heed_status learn_batch(run *r, int64_t number, int64_t share, double *loss) {
   const heed_train_options *o = r->options;
-  o->source(o->source_user, o->seed, number, o->batch, o->length, r->batch.ids, r->batch.targets);
+  batch_fill(&r->batch, o->source, o->source_user, o->seed, number);
+  r->tokens += r->batch.tokens;
   heed_tape_reset(r->tape);
   heed_tape_set_seed(r->tape, o->seed * 0x9E3779B97F4A7C15u + (uint64_t)number + 1);
   heed_tensor *of_batch =
@@ -271,10 +301,11 @@ static heed_status conclude(run *r, heed_train_report *report, bool *go_on) {
 
 static heed_status learn(run *r, heed_train_report *report) {
   double begin = hd_now();
+  r->tokens = 0;
   HD_TRY(step(r, report));
   report->seconds = hd_now() - begin;
   report->step = ++r->state->step;
-  report->tokens_per_second = (double)(r->batch.count * share_of(r->options)) / report->seconds;
+  report->tokens_per_second = (double)r->tokens / report->seconds;
   const heed_parameters *set = r->learner->parameters;
   report->bytes = heed_tape_peak_bytes(r->tape) + heed_parameters_bytes(set) +
                   heed_parameters_learning(set) * heed_optimiser_moments(r->optimiser) * (int64_t)sizeof(float);

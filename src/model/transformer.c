@@ -145,22 +145,32 @@ static heed_status feed_forward(const hd_pass *pass, int64_t i) {
 
 /* ---- all of it ------------------------------------------------------------------------------------------------------------ */
 
+/* What the head reads instead of rows x of the stream, written to h. */
+static heed_status head_input(const hd_pass *pass, const float *x, int64_t rows, float *h) {
+  const heed_model *model = pass->model;
+  const hd_transformer_spec *spec = &model->spec;
+  HD_TRY(hd_stack_product(pass->context, &model->head_dense, x, rows, spec->width, h, spec->width));
+  hd_rows_activate(pass->context, spec->head == HEED_HEAD_CLASS ? HEED_ACTIVATION_TANH : spec->activation, h, rows, spec->width,
+                   spec->width);
+  if (hd_spec_transforms(spec)) hd_rows_norm(pass->context, spec, &model->head_norm, h, rows, h);
+  return HEED_OK;
+}
+
 static heed_status logits(const hd_pass *pass) {
   const heed_model *model = pass->model;
   const hd_transformer_spec *spec = &model->spec;
   int64_t n = pass->logit_rows;
   if (!n) return HEED_OK;
-  float *last = pass->scratch->x + (pass->rows - n) * spec->width, *h = pass->scratch->h;
+  // A class is read from the first position.
+  float *last = pass->scratch->x + (spec->head == HEED_HEAD_CLASS ? 0 : (pass->rows - n) * spec->width), *h = pass->scratch->h;
   if (model->final_norm.weight) hd_rows_norm(pass->context, spec, &model->final_norm, last, n, last);
-  if (spec->head_transform) {
-    HD_TRY(hd_stack_product(pass->context, &model->head_dense, last, n, spec->width, h, spec->width));
-    hd_rows_activate(pass->context, spec->activation, h, n, spec->width, spec->width);
-    hd_rows_norm(pass->context, spec, &model->head_norm, h, n, h);
+  if (model->head_dense.parts > 0) {
+    HD_TRY(head_input(pass, last, n, h));
     last = h;
   }
-  HD_TRY(hd_matrix_product(pass->context, model->head, last, n, spec->width, model->head_bias, pass->logits, spec->vocabulary));
+  HD_TRY(hd_matrix_product(pass->context, model->head, last, n, spec->width, model->head_bias, pass->logits, hd_spec_outputs(spec)));
   if (spec->logit_softcap > 0)
-    for (int64_t i = 0; i < n * spec->vocabulary; i++)
+    for (int64_t i = 0; i < n * hd_spec_outputs(spec); i++)
       pass->logits[i] = (float)(spec->logit_softcap * tanh((double)pass->logits[i] / spec->logit_softcap));
   return HEED_OK;
 }

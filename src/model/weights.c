@@ -215,25 +215,33 @@ static void expect_weights(const loader *in) {
 static heed_status load_head(loader *in) {
   heed_model *model = in->model;
   const hd_transformer_spec *spec = &model->spec;
-  if (spec->head_transform) {
+  if (spec->head == HEED_HEAD_CLASS) {
+    part pooler[] = {{HD_SLOT_POOLER, spec->width, NULL}};
+    HD_TRY(load_stack(in, 0, pooler, 1, spec->width, spec->bias_head, &model->head_dense));
+  }
+  if (hd_spec_transforms(spec)) {
     part dense[] = {{HD_SLOT_HEAD_DENSE, spec->width, NULL}};
     HD_TRY(load_stack(in, 0, dense, 1, spec->width, spec->bias_head, &model->head_dense));
     HD_TRY(load_norm(in, HD_SLOT_HEAD_NORM, 0, &model->head_norm));
   }
-  if (spec->bias_head) HD_TRY(load_vector(in, HD_SLOT_HEAD_BIAS, 0, ".bias", spec->vocabulary, NULL, &model->head_bias));
-  if (spec->tied) {
+  const bool tokens = spec->head == HEED_HEAD_TOKENS;
+  const int64_t outputs = hd_spec_outputs(spec);
+  if (spec->bias_head)
+    HD_TRY(load_vector(in, tokens ? HD_SLOT_HEAD_BIAS : HD_SLOT_CLASSIFIER, 0, ".bias", outputs, NULL, &model->head_bias));
+  if (hd_spec_head_is_embedding(spec)) {
     model->head = &model->embedding;
     return HEED_OK;
   }
   hd_matrix *head;
   HD_TRY(hd_arena_allocate(&model->arena, in->context, "the head", 1, sizeof *head, &head));
   model->head = head;
-  return load_matrix(in, HD_SLOT_HEAD, spec->vocabulary, spec->width, head);
+  return load_matrix(in, tokens ? HD_SLOT_HEAD : HD_SLOT_CLASSIFIER, outputs, spec->width, head);
 }
 
 /* As many as there are where each is stored in one type. */
 static int64_t count_stacks(const hd_transformer_spec *spec) {
-  return 4 * spec->layers + 1 + (spec->positions == HD_POSITIONS_LEARNED) + (spec->segments > 0) + spec->head_transform + !spec->tied;
+  return 4 * spec->layers + 1 + (spec->positions == HD_POSITIONS_LEARNED) + (spec->segments > 0) + hd_spec_transforms(spec) +
+         (spec->head == HEED_HEAD_CLASS) + !hd_spec_head_is_embedding(spec);
 }
 
 heed_status hd_weights_load(const hd_config *config, heed_model *model) {

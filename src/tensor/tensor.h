@@ -150,6 +150,8 @@ void hd_tape_set_plan(heed_tape *tape);
 bool hd_tape_plans(const heed_tape *tape);
 /* What the tape has taken from the allocator for numbers, or would have. */
 int64_t hd_tape_bytes(const heed_tape *tape);
+/* Memory that stays until reset, for what an operation's options point at. */
+heed_status hd_tape_keep(heed_tape *tape, const char *what, int64_t count, size_t size, void *out);
 heed_context *hd_tape_context(const heed_tape *tape);
 /* The node carried out last; NULL: none yet. */
 const hd_node *hd_tape_last(const heed_tape *tape);

@@ -225,9 +225,13 @@ static heed_status build_document(const saving *s, json_t **out) {
 /* Without it transformers would guess the class from the model's, and add the tokens that class is used to. */
 static heed_status build_config(const saving *s, json_t **out) {
   const hd_tokenizer_settings *settings = &s->tokenizer->settings;
-  *out = json_pack("{s:s, s:b, s:o, s:o, s:o, s:o}", "tokenizer_class", "PreTrainedTokenizerFast", "clean_up_tokenization_spaces", 0,
-                   "bos_token", name_of(s, settings->bos), "eos_token", name_of(s, settings->eos), "unk_token",
-                   name_of(s, settings->unknown), "mask_token", name_of(s, hd_tokenizer_mask(s->tokenizer)));
+  const heed_tokenizer *tokenizer = s->tokenizer;
+  *out = json_pack("{s:s, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "tokenizer_class", "PreTrainedTokenizerFast",
+                   "clean_up_tokenization_spaces", 0, "bos_token", name_of(s, settings->bos), "eos_token", name_of(s, settings->eos),
+                   "unk_token", name_of(s, settings->unknown), "mask_token", name_of(s, hd_tokenizer_special(tokenizer, HD_ROLE_MASK)),
+                   "pad_token", name_of(s, hd_tokenizer_special(tokenizer, HD_ROLE_PAD)), "cls_token",
+                   name_of(s, hd_tokenizer_special(tokenizer, HD_ROLE_CLASS)), "sep_token",
+                   name_of(s, hd_tokenizer_special(tokenizer, HD_ROLE_SEPARATOR)));
   return *out ? HEED_OK : out_of_memory(s->context);
 }
 

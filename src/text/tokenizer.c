@@ -99,10 +99,13 @@ heed_status heed_tokenizer_load(heed_context *context, const char *path, heed_to
 
 /* ---- questions ------------------------------------------------------------------------------------------------------------ */
 
-int32_t hd_tokenizer_mask(const heed_tokenizer *tokenizer) {
-  static const char *const names[] = {"[MASK]", "<mask>"};
-  for (int64_t i = 0; i < HD_COUNT(names); i++) {
-    int32_t id = hd_vocabulary_find(&tokenizer->vocabulary, names[i], strlen(names[i]));
+int32_t hd_tokenizer_special(const heed_tokenizer *tokenizer, hd_role role) {
+  static const char *const names[][2] = {[HD_ROLE_MASK] = {"[MASK]", "<mask>"},
+                                         [HD_ROLE_PAD] = {"[PAD]", "<pad>"},
+                                         [HD_ROLE_CLASS] = {"[CLS]", "<s>"},
+                                         [HD_ROLE_SEPARATOR] = {"[SEP]", "</s>"}};
+  for (int i = 0; i < 2; i++) {
+    int32_t id = hd_vocabulary_find(&tokenizer->vocabulary, names[role][i], strlen(names[role][i]));
     if (id >= 0 && hd_token_is_special(&tokenizer->vocabulary, id)) return id;
   }
   return -1;
@@ -123,7 +126,12 @@ heed_status heed_tokenizer_describe(const heed_tokenizer *tokenizer, heed_tokeni
       .unknown = settings->unknown,
       .adds_bos = settings->before_count > 0,
       .adds_eos = settings->after_count > 0,
-      .mask = hd_tokenizer_mask(tokenizer),
+      .mask = hd_tokenizer_special(tokenizer, HD_ROLE_MASK),
+      .pad = hd_tokenizer_special(tokenizer, HD_ROLE_PAD),
+      .before = settings->before,
+      .after = settings->after,
+      .before_count = settings->before_count,
+      .after_count = settings->after_count,
   };
   memcpy(info, &full, HD_MIN(info->size, sizeof full));
   return HEED_OK;

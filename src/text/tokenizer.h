@@ -77,8 +77,9 @@ heed_status hd_merge_parts(heed_context *context, const hd_tokenizer_spec *spec,
 /* HEED_E_FORMAT, HEED_E_UNSUPPORTED, HEED_E_MEMORY; *out is NULL on error. */
 heed_status hd_tokenizer_new(heed_context *context, const hd_tokenizer_spec *spec, heed_tokenizer **out);
 
-/* The special token that stands for a hidden one, by the names in use; −1: none. */
-int32_t hd_tokenizer_mask(const heed_tokenizer *tokenizer);
+/* The special token of a role, by the names in use ("[MASK]", "<mask>"); −1: none. */
+typedef enum hd_role { HD_ROLE_MASK, HD_ROLE_PAD, HD_ROLE_CLASS, HD_ROLE_SEPARATOR } hd_role;
+int32_t hd_tokenizer_special(const heed_tokenizer *tokenizer, hd_role role);
 
 /* The tokenizer inside an open GGUF file. */
 struct hd_tensors;

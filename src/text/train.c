@@ -63,19 +63,34 @@ static heed_status spell(const hd_learned *learned, hd_learned *out) {
   return status;
 }
 
+/* The id of a special token; −1: of no name. */
+static int32_t special_id(const hd_learned *learned, const char *name) {
+  for (int64_t i = 0; name && i < learned->options->special_count; i++)
+    if (strcmp(learned->options->special[i], name) == 0) return (int32_t)(learned->count + i);
+  return -1;
+}
+
 /* The tokenizer of tokens and merges that are spelled already. */
 static heed_status build(const hd_learned *learned, const char *kind, hd_token_spelling spelling, const hd_pre_tokenizer *pre_tokenizer,
                          heed_tokenizer **out) {
-  const hd_tokenizer_spec spec = {.file = kind,
-                                  .tokens_place = "tokens",
-                                  .merges_place = "merges",
-                                  .settings = {.spelling = spelling, .bos = -1, .eos = -1, .unknown = -1, .stand_in = -1},
-                                  .pre_tokenizer = pre_tokenizer,
-                                  .token_count = learned->count + learned->options->special_count,
-                                  .merge_count = learned->merge_count,
-                                  .source = learned,
-                                  .token = token_at,
-                                  .merge = merge_at};
+  hd_tokenizer_spec spec = {.file = kind,
+                            .tokens_place = "tokens",
+                            .merges_place = "merges",
+                            .settings = {.spelling = spelling, .bos = -1, .eos = -1, .unknown = -1, .stand_in = -1},
+                            .pre_tokenizer = pre_tokenizer,
+                            .token_count = learned->count + learned->options->special_count,
+                            .merge_count = learned->merge_count,
+                            .source = learned,
+                            .token = token_at,
+                            .merge = merge_at};
+  const heed_tokenizer_train_options *options = learned->options;
+  hd_tokenizer_settings *settings = &spec.settings;
+  settings->bos = settings->before[0] = special_id(learned, options->begin);
+  settings->eos = settings->after[0] = special_id(learned, options->end);
+  settings->before_count = settings->bos >= 0;
+  settings->after_count = settings->eos >= 0;
+  HD_REQUIRE((settings->bos >= 0 || !options->begin) && (settings->eos >= 0 || !options->end), learned->context, HEED_E_ARGUMENT,
+             "heed_tokenizer_train: what stands around a text must be among the special tokens");
   return hd_tokenizer_new(learned->context, &spec, out);
 }
 

@@ -1,4 +1,5 @@
-/* bert.c: BERT: an encoder as in 2017, layer norm after, with learned positions, segments, a norm of the embedding and a head for masked tokens. */
+/* bert.c: BERT: an encoder as in 2017, layer norm after, with learned positions, segments, a norm of the embedding and a head for masked tokens, labels of tokens or a class of
+ * the text. */
 #include "../family.h"
 
 static const char *const positions[] = {"absolute", NULL};
@@ -35,7 +36,7 @@ const hd_family hd_family_bert = {
     .fields = fields,
     .field_count = HD_COUNT(fields),
     .activation_key = "hidden_act",
-    .class_name = "BertForMaskedLM",
+    .class_names = {"BertForMaskedLM", "BertForTokenClassification", "BertForSequenceClassification"},
     .json = {.architecture = "bert",
              .positions = HD_POSITIONS_LEARNED,
              .tensors = {[HD_SLOT_EMBEDDING] = "bert.embeddings.word_embeddings",
@@ -46,6 +47,8 @@ const hd_family hd_family_bert = {
                          [HD_SLOT_HEAD_NORM] = "cls.predictions.transform.LayerNorm",
                          [HD_SLOT_HEAD] = "cls.predictions.decoder",
                          [HD_SLOT_HEAD_BIAS] = "cls.predictions",
+                         [HD_SLOT_POOLER] = "bert.pooler.dense",
+                         [HD_SLOT_CLASSIFIER] = "classifier",
                          [HD_SLOT_ATTENTION_NORM] = "bert.encoder.layer.#.attention.output.LayerNorm",
                          [HD_SLOT_QUERY] = "bert.encoder.layer.#.attention.self.query",
                          [HD_SLOT_KEY] = "bert.encoder.layer.#.attention.self.key",

@@ -27,7 +27,7 @@ const hd_family hd_family_gpt2 = {
     .fields = fields,
     .field_count = HD_COUNT(fields),
     .activation_key = "activation_function",
-    .class_name = "GPT2LMHeadModel",
+    .class_names = {"GPT2LMHeadModel"},
     .gguf = {.architecture = "gpt2",
              .positions = HD_POSITIONS_LEARNED,
              .tensors = {[HD_SLOT_EMBEDDING] = "token_embd",

@@ -6,6 +6,8 @@ static const char *const places[] = {"before", "after", NULL};
 static const char *const feed_forwards[] = {"plain", "gated", NULL};
 static const char *const positions[] = {"learned", "rotary_half", "rotary_interleaved", NULL};
 
+static const char *const heads[] = {"tokens", "labels", "class", NULL};
+
 static const hd_field fields[] = {
     {NULL, "layers", HD_FIELD_INTEGER, HD_AT(layers), 1, HD_MAX_LAYERS, true, 0, NULL},
     {NULL, "width", HD_FIELD_INTEGER, HD_AT(width), 1, HD_MAX_WIDTH, true, 0, NULL},
@@ -28,6 +30,7 @@ static const hd_field fields[] = {
     {NULL, "bidirectional", HD_FIELD_BOOL, HD_AT(bidirectional), 0, 1, false, 0, NULL},
     {NULL, "segments", HD_FIELD_INTEGER, HD_AT(segments), 0, HD_MAX_VOCABULARY, false, 0, NULL},
     {NULL, "embedding_norm", HD_FIELD_BOOL, HD_AT(embedding_norm), 0, 1, false, 0, NULL},
+    {NULL, "head", HD_FIELD_CHOICE, HD_AT(head), 0, 0, false, 0, heads},
     {NULL, "head_transform", HD_FIELD_BOOL, HD_AT(head_transform), 0, 1, false, 0, NULL},
     {NULL, "tied", HD_FIELD_BOOL, HD_AT(tied), 0, 1, false, 0, NULL},
 };
@@ -47,6 +50,8 @@ const hd_family hd_family_heed = {
                          [HD_SLOT_HEAD_NORM] = "head_norm",
                          [HD_SLOT_HEAD] = "head",
                          [HD_SLOT_HEAD_BIAS] = "head",
+                         [HD_SLOT_POOLER] = "pooler",
+                         [HD_SLOT_CLASSIFIER] = "head",
                          [HD_SLOT_ATTENTION_NORM] = "layers.#.attention_norm",
                          [HD_SLOT_QKV] = "layers.#.qkv",
                          [HD_SLOT_OUTPUT] = "layers.#.output",

@@ -16,7 +16,7 @@ const hd_family hd_family_llama = {
     .fields = fields,
     .field_count = HD_COUNT(fields),
     .activation_key = "hidden_act",
-    .class_name = "LlamaForCausalLM",
+    .class_names = {"LlamaForCausalLM"},
     .gguf = {.architecture = "llama", .positions = HD_POSITIONS_ROTARY_INTERLEAVED, .tensors = HD_GGUF_LLAMA_TENSORS},
     .json = {.architecture = "llama", .positions = HD_POSITIONS_ROTARY_HALF, .tensors = HD_JSON_LLAMA_TENSORS},
 };
