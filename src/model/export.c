@@ -125,6 +125,10 @@ static void put_head(export *e, const hd_transformer_spec *written) {
   if (learner->head_dense) put_product(e, dense, 0, learner->head_dense, learner->head_dense_bias, written->bias_head, 0, written->width);
   if (hd_spec_transforms(written)) put_norm(e, HD_SLOT_HEAD_NORM, 0, &learner->head_norm, has_norm_bias(written));
   if (written->bias_head) put_bias(e, tokens ? HD_SLOT_HEAD_BIAS : HD_SLOT_CLASSIFIER, 0, learner->head_bias, 0, hd_spec_outputs(written));
+  // To transformers the bias of a head that is not the embedding is a part of that matrix; in other files both names stand for one bias.
+  const char *const *names = e->names.spelling->tensors;
+  if (written->bias_head && tokens && !written->tied && strcmp(names[HD_SLOT_HEAD], names[HD_SLOT_HEAD_BIAS]) != 0)
+    put_bias(e, HD_SLOT_HEAD, 0, learner->head_bias, 0, written->vocabulary);
   if (!hd_spec_head_is_embedding(written))
     put_matrix(e, tokens ? HD_SLOT_HEAD : HD_SLOT_CLASSIFIER, 0, learner->head, false, 0, hd_spec_outputs(written));
 }

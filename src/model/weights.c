@@ -226,8 +226,10 @@ static heed_status load_head(loader *in) {
   }
   const bool tokens = spec->head == HEED_HEAD_TOKENS;
   const int64_t outputs = hd_spec_outputs(spec);
-  if (spec->bias_head)
-    HD_TRY(load_vector(in, tokens ? HD_SLOT_HEAD_BIAS : HD_SLOT_CLASSIFIER, 0, ".bias", outputs, NULL, &model->head_bias));
+  // BERT's bias of a head that is not the embedding may stand with that matrix.
+  const bool own_bias = tokens && !spec->tied && has(in, HD_SLOT_HEAD, 0, ".bias");
+  const hd_slot bias = own_bias ? HD_SLOT_HEAD : tokens ? HD_SLOT_HEAD_BIAS : HD_SLOT_CLASSIFIER;
+  if (spec->bias_head) HD_TRY(load_vector(in, bias, 0, ".bias", outputs, NULL, &model->head_bias));
   if (hd_spec_head_is_embedding(spec)) {
     model->head = &model->embedding;
     return HEED_OK;
