@@ -58,6 +58,10 @@ tutorial: all
 soak-resume: all
 	@HEED=$(abspath $(BUILD))/heed HEED_TEST_DATA=$(CURDIR)/tests/data OMP_WAIT_POLICY=passive python3 tests/soak_resume.py
 
+# What `heed train task` promises, for three seeds.
+tasks: all
+	@HEED=$(abspath $(BUILD))/heed HEED_TEST_DATA=$(CURDIR)/tests/data python3 tests/tasks.py
+
 # What heed writes, read by Hugging Face's transformers, in a virtual environment of its own (some gigabytes).
 CHECK_VENV ?= $(BUILD)/transformers-venv
 CHECK_TEXT ?= docs/architecture.md
@@ -76,5 +80,5 @@ install: all
 clean:
 	@rm -rf $(BUILD)
 
-.PHONY: all demo test bench bench-peers check-transformers soak-resume tutorial install clean
+.PHONY: all demo test bench bench-peers check-transformers soak-resume tasks tutorial install clean
 .NOTPARALLEL:

@@ -10,23 +10,41 @@
 
 /* ---- presets ---------------------------------------------------------------------------------------------------------------- */
 
-/* Settings that go together; 0 and NAN: nothing is said. */
+/* Settings that go together. What is 0 says nothing, and so does context of labelled texts, which bring the length of their longest row. */
 typedef struct preset {
-  const char *name;
+  const char *name, *model;
   int64_t layers, heads, width, context, batch, steps, warmup;
-  double rate, least_rate, decay, beta2;
+  double rate, least_rate, decay, beta2, spread;
   bool no_bias, gelu_erf;
 } preset;
 
+// clang-format off
 static const preset presets[] = {
     // nanoGPT's settings for a processor
-    {"nano-char-cpu", 4, 4, 128, 64, 12, 2000, 100, 1e-3, 1e-4, 0.1, 0.99, true, true},
-    {"nano-char", 6, 6, 384, 256, 64, 5000, 100, 1e-3, 1e-4, 0.1, 0.99, true, true},
-    {"512/8", 6, 8, 512, 512, 8, 0, 0, NAN, NAN, NAN, NAN, false, false},
-    {"768/12", 12, 12, 768, 1024, 4, 0, 0, NAN, NAN, NAN, NAN, false, false},
-    {"1024/16", 24, 16, 1024, 1024, 2, 0, 0, NAN, NAN, NAN, NAN, false, false},
+    {.name = "nano-char-cpu", .layers = 4, .heads = 4, .width = 128, .context = 64, .batch = 12, .steps = 2000, .warmup = 100,
+     .rate = 1e-3, .least_rate = 1e-4, .decay = 0.1, .beta2 = 0.99, .no_bias = true, .gelu_erf = true},
+    {.name = "nano-char", .layers = 6, .heads = 6, .width = 384, .context = 256, .batch = 64, .steps = 5000, .warmup = 100,
+     .rate = 1e-3, .least_rate = 1e-4, .decay = 0.1, .beta2 = 0.99, .no_bias = true, .gelu_erf = true},
+    {.name = "512/8", .layers = 6, .heads = 8, .width = 512, .context = 512, .batch = 8},
+    {.name = "768/12", .layers = 12, .heads = 12, .width = 768, .context = 1024, .batch = 4},
+    {.name = "1024/16", .layers = 24, .heads = 16, .width = 1024, .context = 1024, .batch = 2},
 };
 #define PRESET_CHOICES "nano-char-cpu|nano-char|512/8|768/12|1024/16"
+
+#define TEXT_RATES .steps = 2000, .warmup = 100, .rate = 1e-3, .decay = 0.1, .beta2 = 0.99, .spread = 0.02
+#define TASK_SIZES .layers = 2, .heads = 4, .width = 128, .context = 64, .batch = 64
+#define TASK_RATES .warmup = 100, .rate = 2e-3, .decay = 0.01, .beta2 = 0.99, .spread = 0.05
+static const preset text_defaults = {.layers = 4, .heads = 4, .width = 128, .context = 64, .batch = 12, TEXT_RATES};
+static const preset labelled_defaults = {.layers = 4, .heads = 4, .width = 128, .batch = 16, TEXT_RATES};
+static const preset from_defaults = {.batch = 8, .steps = 200, .warmup = 20, .rate = 1e-4, .decay = 0.01, .beta2 = 0.99};
+static const preset task_defaults[] = {
+    // rotary positions make it find the place by what stands before it, and look there: the diagonal
+    {.name = "copy", .model = "llama", TASK_SIZES, TASK_RATES, .steps = 2400},
+    // sums are short, so steps are cheap, and carries come late
+    {.name = "addition", .model = "gpt", TASK_SIZES, TASK_RATES, .steps = 6000},
+    {.name = NULL, .model = "gpt", TASK_SIZES, TASK_RATES, .steps = 2400}, // every other task
+};
+// clang-format on
 
 static void fill(int64_t *field, int64_t value) {
   if (*field < 0) *field = value;
@@ -36,37 +54,37 @@ static void fill_number(double *field, double value) {
   if (isnan(*field)) *field = value;
 }
 
+static void take(int64_t *field, int64_t value) {
+  if (value) fill(field, value);
+}
+
+static void take_number(double *field, double value) {
+  if (value != 0) fill_number(field, value);
+}
+
 /* Fills what nobody has said. */
 static void apply(train_values *v, const preset *p) {
-  fill(&v->layers, p->layers);
-  fill(&v->heads, p->heads);
-  fill(&v->width, p->width);
-  fill(&v->context, p->context);
-  fill(&v->batch, p->batch);
-  if (p->steps) fill(&v->steps, p->steps);
-  if (p->warmup) fill(&v->warmup, p->warmup);
-  fill_number(&v->rate, p->rate);
-  fill_number(&v->least_rate, p->least_rate);
-  fill_number(&v->decay, p->decay);
-  fill_number(&v->beta2, p->beta2);
+  take(&v->layers, p->layers);
+  take(&v->heads, p->heads);
+  take(&v->width, p->width);
+  take(&v->context, p->context);
+  take(&v->batch, p->batch);
+  take(&v->steps, p->steps);
+  take(&v->warmup, p->warmup);
+  take_number(&v->rate, p->rate);
+  take_number(&v->least_rate, p->least_rate);
+  take_number(&v->decay, p->decay);
+  take_number(&v->beta2, p->beta2);
+  take_number(&v->spread, p->spread);
   v->no_bias |= p->no_bias;
   v->gelu_erf |= p->gelu_erf;
+  if (!v->model) v->model = p->model;
 }
 
 static void apply_preset(train_values *v) {
   for (size_t i = 0; v->preset && i < sizeof presets / sizeof *presets; i++)
     if (strcmp(presets[i].name, v->preset) == 0) apply(v, &presets[i]);
 }
-
-/* Labelled texts bring the length of their longest row. */
-static const preset labelled_defaults = {NULL, 4, 4, 128, -1, 16, 2000, 100, 1e-3, NAN, 0.1, 0.99, false, false};
-static const preset text_defaults = {NULL, 4, 4, 128, 64, 12, 2000, 100, 1e-3, NAN, 0.1, 0.99, false, false};
-static const preset from_defaults = {NULL, -1, -1, -1, -1, 8, 200, 20, 1e-4, NAN, 0.01, 0.99, false, false};
-static const preset task_defaults[] = {
-    // sums are short, so steps are cheap, and carries come late
-    {"addition", 2, 4, 128, 64, 64, 6000, 100, 2e-3, NAN, 0.01, 0.99, false, false},
-    {NULL, 2, 4, 128, 64, 64, 2400, 100, 2e-3, NAN, 0.01, 0.99, false, false}, // every other task
-};
 
 /* What an encoder is trained to say. */
 static heed_head head_of(const train_values *v) {
@@ -292,6 +310,7 @@ static void put_model(FILE *to, const heed_learner_options *m) {
   put_whole(to, "untied", m->untied);
   put_whole(to, "gelu-erf", m->gelu_erf);
   put_number(to, "dropout", m->dropout);
+  put_number(to, "init-std", m->spread);
 }
 
 static void put_run(FILE *to, const train_values *v) {
@@ -512,6 +531,7 @@ static int train(const train_values *given, heed_learner_kind kind) {
   if (v.validation && t.head == HEED_HEAD_TOKENS) return usage_error("--validation: goes with --objective class and labels");
   apply_preset(&v);
   apply_defaults(&v);
+  if (v.model && strcmp(v.model, "llama") == 0) kind = HEED_LEARNER_LLAMA;
   heed_learner_options model = {.size = sizeof model,
                                 .kind = kind,
                                 .layers = v.layers,
@@ -527,6 +547,7 @@ static int train(const train_values *given, heed_learner_kind kind) {
                                 .norm_before = v.norm_before,
                                 .relu = v.relu,
                                 .dropout = v.dropout,
+                                .spread = v.spread,
                                 .seed = (uint64_t)v.common.seed};
   if (!v.from && v.width % v.heads != 0)
     return usage_error("--heads: must divide --width (got %lld and %lld)", (long long)v.heads, (long long)v.width);
@@ -551,16 +572,15 @@ static int run_gpt(const void *v) { return train(v, HEED_LEARNER_GPT); }
 static int run_llama(const void *v) { return train(v, HEED_LEARNER_LLAMA); }
 static int run_encoder(const void *v) { return train(v, HEED_LEARNER_ENCODER); }
 static int run_from(const void *v) { return train(v, HEED_LEARNER_GPT); }
-static int run_task(const void *v) {
-  const train_values *given = v;
-  return train(v, given->rotary ? HEED_LEARNER_LLAMA : HEED_LEARNER_GPT);
-}
+static int run_task(const void *v) { return train(v, HEED_LEARNER_GPT); }
 
 #define SIZE_OPTIONS                                                                                                                       \
   OPTION("layers", 0, WHOLE, "N", layers, "layers (default 4; tasks 2)", .low = 1, .high = 10000),                                         \
       OPTION("heads", 0, WHOLE, "N", heads, "query heads (default 4)", .low = 1, .high = 4096),                                            \
       OPTION("kv-heads", 0, WHOLE, "N", kv_heads, "key/value heads (default: as many as query heads)", .low = 1, .high = 4096),            \
       OPTION("width", 0, WHOLE, "N", width, "width of the model (default 128)", .low = 1, .high = 262144),                                 \
+      OPTION("init-std", 0, NUMBER, "X", spread, "standard deviation of the weights at the start (default 0.02; tasks 0.05)", .low = 1e-6, \
+             .high = 10),                                                                                                                  \
       OPTION("feed-forward", 0, WHOLE, "N", feed_forward, "width inside the feed-forward layers (default: 4 widths, gated 8/3)", .low = 1, \
              .high = 262144)
 
@@ -601,7 +621,7 @@ static int run_task(const void *v) {
 #define UNSAID                                                                                                                             \
   .on_nan = "stop", .schedule = "cosine", .layers = -1, .heads = -1, .kv_heads = -1, .width = -1, .feed_forward = -1, .context = -1,       \
   .batch = -1, .accumulate = -1, .steps = -1, .warmup = -1, .save_every = -1, .eval_every = -1, .rate = NAN, .least_rate = NAN,            \
-  .decay = NAN, .clip = NAN, .dropout = NAN, .beta1 = NAN, .beta2 = NAN
+  .decay = NAN, .clip = NAN, .dropout = NAN, .beta1 = NAN, .beta2 = NAN, .spread = NAN
 
 static const option gpt_options[] = {
     TEXT_OPTIONS,
@@ -641,7 +661,7 @@ static const option task_options[] = {
     OPTION("digits", 0, WHOLE, "N", digits, "addition: digits of both numbers (default 3)", .low = 1, .high = 15),
     OPTION("reverse-digits", 0, FLAG, NULL, reverse_digits, "addition: the sum from its last digit on"),
     SIZE_OPTIONS,
-    OPTION("rotary", 0, FLAG, NULL, rotary, "a llama instead of a gpt"),
+    OPTION("model", 0, CHOICE, NULL, model, "form (default gpt; copy: llama)", .choices = "gpt|llama"),
     RUN_OPTIONS,
 };
 

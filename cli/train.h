@@ -12,14 +12,14 @@ typedef struct train_values {
   common_values common;
   const char *data, *tokens, *out, *preset, *log, *csv, *on_nan, *schedule;
   int64_t layers, heads, kv_heads, width, feed_forward, context, batch, accumulate, steps, warmup, save_every, eval_every, patience;
-  double rate, least_rate, decay, clip, dropout, beta1, beta2;
+  double rate, least_rate, decay, clip, dropout, beta1, beta2, spread;
   bool resume, rotary, no_bias, untied, gelu_erf, norm_before, relu;
   double mask; /* share of the tokens that an encoder is asked for */
   const char *objective, *validation;
   int64_t digits, letters, symbols;
   bool reverse_digits;
-  const char *task;
-  const char *from; /* the model that a run begins with */
+  const char *task, *model; /* model: of a task, gpt or llama */
+  const char *from;         /* the model that a run begins with */
   text_list freeze;
 } train_values;
 

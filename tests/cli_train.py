@@ -3,6 +3,7 @@
 
 Nothing that a run has saved may be lost, a resumed run must end in the bytes of the one left alone, and whatever cannot be done is one line that says why."""
 
+import collections
 import csv
 import json
 import os
@@ -11,6 +12,7 @@ import resource
 import shlex
 import shutil
 import signal
+import string
 import subprocess
 import time
 import unittest
@@ -26,6 +28,11 @@ def sentences(count):
     pick = random.Random(1)
     words = "the cat sat on a mat and its dog ran to see what there was in our garden".split()
     return (" ".join(pick.choice(words) for _ in range(count)) + "\n").encode()
+
+
+def words(count, least, most, symbols):
+    pick = random.Random(2)
+    return ["".join(pick.choice(string.ascii_lowercase[:symbols]) for _ in range(pick.randint(least, most))) for _ in range(count)]
 
 
 class Training(Case):
@@ -69,6 +76,23 @@ class Training(Case):
                 self.assertNotIn(".tmp-", name, folder)
                 self.assertNotIn(".part-", name, folder)
 
+    def share_on_line(self, run, task, asked):
+        """Of the steps of the answers to these words, the share at which one and the same head looks most at the letter that comes next, or else at the place behind that letter.
+
+        The place behind is as good: the layer below can put there what stands before it."""
+        on_line, steps = collections.Counter(), 0
+        for word in asked:
+            n, answer = len(word), word[::-1] if task == "reverse" else word
+            shown = json.loads(self.prints("show", run, f"{word}>{answer}", "--json"))
+            for layer, heads in enumerate(shown["weights"]):
+                for head, rows in enumerate(heads):
+                    for t in range(n):
+                        place = n - 1 - t if task == "reverse" else t
+                        strongest = max(range(len(rows[n + t])), key=rows[n + t].__getitem__)
+                        on_line[layer, head, strongest - place] += 1
+            steps += n
+        return max(count for (_, _, shift), count in on_line.items() if shift in (0, 1)) / steps
+
     def begin(self, arguments, **options):
         return subprocess.Popen([HEED, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), **options)
 
@@ -110,6 +134,15 @@ class Results(Training):
         self.assertEqual(found["sequences"], 20)
         self.assertTrue(0 <= found["exact_match"] <= 1)
         self.assertEqual(len(self.prints("generate", run, "-p", "ba>", "-n", "3", "--quiet")), len("ab.\n"))
+
+    def test_what_a_task_looks_at(self):
+        """A model that copies looks along the diagonal, one that reverses along the anti-diagonal."""
+        for task, symbols, steps in (("copy", 26, 700), ("reverse", 8, 600)):
+            run = self.path(task)
+            size = f"--letters 8 --symbols {symbols} --width 64 --heads 2 --lr 0.003 --steps {steps} --quiet".split()
+            self.prints("train", "task", task, *size, "--out", run)
+            self.assertGreater(json.loads(self.prints("eval", run, "-n", "500", "--json"))["exact_match"], 0.98, task)
+            self.assertGreater(self.share_on_line(run, task, words(20, 4, 8, symbols)), 0.75, task)
 
     def test_logs(self):
         log, table = self.path("run.jsonl"), self.path("run.csv")

@@ -30,8 +30,9 @@ typedef struct heed_learner_options {
   bool untied;    /* the head is a matrix of its own */
   bool gelu_erf;  /* GPT: the exact GELU instead of GPT-2's approximation */
   double dropout; /* of embeddings, attention weights and what sublayers add */
-  uint64_t
-      seed; /* of the weights it begins with: N(0, 0.02); where norms come before, residual projections N(0, 0.02 / √(2 layers)), as GPT-2 */
+  double
+      spread; /* standard deviation of the weights it begins with; where norms come before, residual projections have 1/√(2 layers) of it. 0: GPT-2's 0.02 */
+  uint64_t seed;                  /* of these weights */
   bool norm_before;               /* encoder: norms before, and one at the end instead of that of the embedding. (Saved as "heed".) */
   bool relu;                      /* encoder: ReLU, as in 2017 */
   heed_head head;                 /* encoder: what it is to say */

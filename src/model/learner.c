@@ -24,10 +24,14 @@ static heed_tensor *add(hd_maker *m, const char *part, const char *suffix, int n
   return out;
 }
 
-static const double usual_spread = 0.02;
+static const double usual_spread = 0.02; // Radford et al. 2019
 
-static heed_tensor *matrix(hd_maker *m, const char *part, int64_t outputs, int64_t inputs, double spread) {
-  return add(m, part, ".weight", 2, (int64_t[]){outputs, inputs}, HEED_INITIAL_NORMAL, spread);
+static heed_tensor *scaled_matrix(hd_maker *m, const char *part, int64_t outputs, int64_t inputs, double scale) {
+  return add(m, part, ".weight", 2, (int64_t[]){outputs, inputs}, HEED_INITIAL_NORMAL, scale * m->spread);
+}
+
+static heed_tensor *matrix(hd_maker *m, const char *part, int64_t outputs, int64_t inputs) {
+  return scaled_matrix(m, part, outputs, inputs, 1);
 }
 
 static heed_tensor *bias(hd_maker *m, bool has, const char *part, int64_t n) {
@@ -48,23 +52,23 @@ static heed_nn_block make_layer(hd_maker *m) {
   int64_t q = spec->heads * spec->head_dim, kv = spec->kv_heads * spec->head_dim;
   const bool gated = spec->feed_forward_kind == HD_FEED_FORWARD_GATED;
   // What is added to the stream 2 · layers times is made smaller, so that their sum is not (Radford et al. 2019); a norm of the sum does as much.
-  double residual = spec->norm_place == HD_NORM_AFTER ? usual_spread : usual_spread / sqrt(2.0 * (double)spec->layers);
+  double residual = spec->norm_place == HD_NORM_AFTER ? 1 : 1 / sqrt(2.0 * (double)spec->layers);
   heed_nn_block b = {.norm_after = spec->norm_place == HD_NORM_AFTER, .dropout = learner->dropout};
   b.attention_norm = norm(m, "attention_norm");
   b.attention = (heed_nn_attention){.heads = spec->heads,
                                     .kv_heads = spec->kv_heads,
                                     .attention = &learner->attention,
                                     .rope = spec->positions == HD_POSITIONS_LEARNED ? NULL : &learner->rope};
-  b.attention.w_qkv = matrix(m, "qkv", q + 2 * kv, spec->width, usual_spread);
+  b.attention.w_qkv = matrix(m, "qkv", q + 2 * kv, spec->width);
   b.attention.b_qkv = bias(m, spec->bias_qkv, "qkv", q + 2 * kv);
-  b.attention.w_o = matrix(m, "output", spec->width, q, residual);
+  b.attention.w_o = scaled_matrix(m, "output", spec->width, q, residual);
   b.attention.b_o = bias(m, spec->bias_output, "output", spec->width);
   b.feed_forward_norm = norm(m, "feed_forward_norm");
   b.feed_forward = (heed_nn_feed_forward){.gated = gated, .activation = spec->activation};
   int64_t wide = spec->feed_forward * (gated ? 2 : 1);
-  b.feed_forward.w_up = matrix(m, "up", wide, spec->width, usual_spread);
+  b.feed_forward.w_up = matrix(m, "up", wide, spec->width);
   b.feed_forward.b_up = bias(m, spec->bias_feed_forward, "up", wide);
-  b.feed_forward.w_down = matrix(m, "down", spec->width, spec->feed_forward, residual);
+  b.feed_forward.w_down = scaled_matrix(m, "down", spec->width, spec->feed_forward, residual);
   b.feed_forward.b_down = bias(m, spec->bias_feed_forward, "down", spec->width);
   return b;
 }
@@ -84,23 +88,22 @@ void hd_learner_make(hd_maker *m) {
   heed_learner *learner = m->learner;
   const hd_transformer_spec *spec = &learner->spec;
   m->layer = -1;
-  learner->embedding = matrix(m, "embedding", spec->vocabulary, spec->width, usual_spread);
-  if (spec->positions == HD_POSITIONS_LEARNED) learner->position = matrix(m, "position", spec->context, spec->width, usual_spread);
+  learner->embedding = matrix(m, "embedding", spec->vocabulary, spec->width);
+  if (spec->positions == HD_POSITIONS_LEARNED) learner->position = matrix(m, "position", spec->context, spec->width);
   if (spec->embedding_norm) learner->embedding_norm = norm(m, "embedding_norm");
   for (m->layer = 0; m->layer < spec->layers; m->layer++) learner->layers[m->layer] = make_layer(m);
   m->layer = -1;
   if (spec->norm_place == HD_NORM_BEFORE) learner->final_norm = norm(m, "final_norm");
   if (spec->head == HEED_HEAD_CLASS) {
-    learner->head_dense = matrix(m, "pooler", spec->width, spec->width, usual_spread);
+    learner->head_dense = matrix(m, "pooler", spec->width, spec->width);
     learner->head_dense_bias = bias(m, spec->bias_head, "pooler", spec->width);
   }
   if (hd_spec_transforms(spec)) {
-    learner->head_dense = matrix(m, "head_dense", spec->width, spec->width, usual_spread);
+    learner->head_dense = matrix(m, "head_dense", spec->width, spec->width);
     learner->head_dense_bias = bias(m, spec->bias_head, "head_dense", spec->width);
     learner->head_norm = norm(m, "head_norm");
   }
-  learner->head =
-      hd_spec_head_is_embedding(spec) ? learner->embedding : matrix(m, "head", hd_spec_outputs(spec), spec->width, usual_spread);
+  learner->head = hd_spec_head_is_embedding(spec) ? learner->embedding : matrix(m, "head", hd_spec_outputs(spec), spec->width);
   learner->head_bias = bias(m, spec->bias_head, "head", hd_spec_outputs(spec));
 }
 
@@ -116,8 +119,9 @@ static heed_status begin_by_chance(hd_maker *m, const hd_part *part, heed_tensor
   return heed_tensor_initialise(m->learner->context, *out, part->kind, part->gain, m->seed, m->made);
 }
 
-static heed_status make_parameters(heed_learner *learner, uint64_t seed) {
-  hd_maker counter = {.learner = learner, .make = count}, m = {.learner = learner, .make = begin_by_chance, .seed = seed};
+static heed_status make_parameters(heed_learner *learner, const heed_learner_options *options) {
+  hd_maker counter = {.learner = learner, .make = count}, m = {.learner = learner, .make = begin_by_chance, .seed = options->seed};
+  m.spread = options->spread > 0 ? options->spread : usual_spread;
   hd_learner_make(&counter);
   HD_TRY(hd_memory_check(learner->context, "the model with its gradients", counter.bytes));
   hd_learner_make(&m);
@@ -141,6 +145,7 @@ static heed_status spec_of(heed_context *context, const heed_learner_options *o,
   HD_TRY(check_range(context, "context", o->context, 1, HD_MAX_CONTEXT));
   HD_TRY(check_range(context, "vocabulary", o->vocabulary, 1, HD_MAX_VOCABULARY));
   HD_REQUIRE(o->dropout >= 0 && o->dropout < 1, context, HEED_E_ARGUMENT, "dropout: got %g, allowed from 0 to below 1", o->dropout);
+  HD_REQUIRE(o->spread >= 0 && o->spread < INFINITY, context, HEED_E_ARGUMENT, "spread: got %g, allowed from 0", o->spread);
   HD_REQUIRE(o->head >= HEED_HEAD_TOKENS && o->head <= HEED_HEAD_CLASS, context, HEED_E_ARGUMENT, "head: there is no such kind");
   if (o->head != HEED_HEAD_TOKENS) {
     HD_REQUIRE(o->kind == HEED_LEARNER_ENCODER, context, HEED_E_ARGUMENT, "head: only an encoder has one for labels or a class");
@@ -254,7 +259,7 @@ heed_status heed_learner_new(heed_context *context, const heed_learner_options *
   HD_TRY(spec_of(context, &options, &spec));
   heed_status status = hd_learner_start(context, &spec, options.dropout, &learner);
   if (status == HEED_OK) status = hd_learner_name_labels(learner, options.label_names);
-  if (status == HEED_OK) status = make_parameters(learner, options.seed);
+  if (status == HEED_OK) status = make_parameters(learner, &options);
   if (status == HEED_OK) *out = learner;
   else heed_learner_free(learner);
   return status;

@@ -42,6 +42,7 @@ struct hd_maker {
   void *user;
   heed_status status;
   uint64_t seed, made;
+  double spread; /* standard deviation of matrices that begin by chance */
   int64_t layer, bytes;
 };
 void hd_learner_make(hd_maker *maker);
