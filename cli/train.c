@@ -273,6 +273,7 @@ static int open_task(training *t, heed_learner_options *model) {
                         .kind = (heed_task_kind)heed_task_from_name(v->task),
                         .most = sum ? v->digits : v->letters,
                         .symbols = v->symbols,
+                        .few = v->few,
                         .reverse_digits = v->reverse_digits};
   TRY(check(t->context, heed_task_finish(t->context, &t->task)));
   t->held_out = t->task;
@@ -332,6 +333,7 @@ static void put_data(FILE *to, const training *t) {
   put_word(to, "task", t->is_task ? t->v->task : "none");
   put_whole(to, "most", t->task.most);
   put_whole(to, "symbols", t->task.symbols);
+  put_number(to, "few-letters", t->task.few);
   put_whole(to, "reverse-digits", t->task.reverse_digits);
   put_word(to, "tokens", t->is_task ? "char" : t->v->tokens ? t->v->tokens : "those of the model");
   put_whole(to, "data-ids", t->id_count);
@@ -658,6 +660,8 @@ static const option task_options[] = {
     OPTION("TASK", 0, CHOICE, NULL, task, "what to learn", .choices = "copy|reverse|sort|addition", .required = true),
     OPTION("letters", 0, WHOLE, "N", letters, "letters of a word, from one to this (default 20)", .low = 1, .high = 500),
     OPTION("symbols", 0, WHOLE, "N", symbols, "letters in use (default 26)", .low = 1, .high = 26),
+    OPTION("few-letters", 0, NUMBER, "P", few, "share of the words to learn from that use only the first few of them (default 0.25)",
+           .low = 0, .high = 1),
     OPTION("digits", 0, WHOLE, "N", digits, "addition: digits of both numbers (default 3)", .low = 1, .high = 15),
     OPTION("reverse-digits", 0, FLAG, NULL, reverse_digits, "addition: the sum from its last digit on"),
     SIZE_OPTIONS,
@@ -741,13 +745,14 @@ const command command_train_from = {
 const command command_train_task = {
     .name = "train task",
     .summary = "train copying, reversing, sorting or addition",
-    .about = "Trains a small GPT on sequences made on the spot, a tenth of which it never sees: those tell how many it gets right to the "
+    .about = "Trains a small GPT (to copy: a Llama) on sequences made on the spot, a tenth of which it never sees: those tell how many it "
+             "gets right to the "
              "letter. "
              "A sequence is a text: hello>hello. (copy), hello>olleh. (reverse), hello>ehllo. (sort), 123+456=579. " TRAIN_ABOUT,
     .examples = "  heed train task reverse --out reverse\n  heed show reverse \"attention>noitnetta.\"\n",
     .options = task_options,
     .takes = TAKES_MACHINE | TAKES_SEED,
     .values_size = sizeof(values),
-    .defaults = &(const values){UNSAID},
+    .defaults = &(const values){UNSAID, .few = 0.25},
     .run = run_task,
 };

@@ -14,6 +14,7 @@ typedef struct train_values {
   int64_t layers, heads, kv_heads, width, feed_forward, context, batch, accumulate, steps, warmup, save_every, eval_every, patience;
   double rate, least_rate, decay, clip, dropout, beta1, beta2, spread;
   bool resume, rotary, no_bias, untied, gelu_erf, norm_before, relu;
+  double few;  /* share of the words of a task that are made of few letters */
   double mask; /* share of the tokens that an encoder is asked for */
   const char *objective, *validation;
   int64_t digits, letters, symbols;

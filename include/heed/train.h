@@ -124,8 +124,10 @@ typedef enum heed_task_kind { HEED_TASK_COPY, HEED_TASK_REVERSE, HEED_TASK_SORT,
 typedef struct heed_task {
   size_t size; /* sizeof (heed_task) */
   heed_task_kind kind;
-  int64_t most;        /* letters of a word, from 1 to this; 0: 20. Addition: the digits of both numbers; 0: 3 */
-  int64_t symbols;     /* letters in use, at most 26; 0: 26 */
+  int64_t most;    /* letters of a word, from 1 to this; 0: 20. Addition: the digits of both numbers; 0: 3 */
+  int64_t symbols; /* letters in use, at most 26; 0: 26 */
+  double
+      few; /* share of the words that teach whose letters are from the first k alone, k drawn from 1 to `symbols`: where letters repeat, only their places tell them apart */
   bool reverse_digits; /* addition: the sum from its last digit on, "975." */
   bool
       held_out; /* sequences that training never shows: words and pairs are told apart by a hash, a tenth of them is held out (none where all words have at most three letters, all

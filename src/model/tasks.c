@@ -178,6 +178,8 @@ heed_status heed_task_finish(heed_context *context, heed_task *task) {
              sum ? "digits" : "letters", (long long)task->most, (long long)most);
   HD_REQUIRE(task->symbols >= 1 && task->symbols <= LETTERS, context, HEED_E_ARGUMENT, "task %s: symbols: got %lld, allowed 1 to %d",
              names[task->kind], (long long)task->symbols, LETTERS);
+  HD_REQUIRE(task->few >= 0 && task->few <= 1, context, HEED_E_ARGUMENT, "task %s: share of few letters: got %g, allowed 0 to 1",
+             names[task->kind], task->few);
   return HEED_OK;
 }
 
@@ -211,7 +213,9 @@ typedef struct exercise {
 
 static void make_word(const heed_task *task, dice *d, exercise *e) {
   int64_t n = 1 + roll(d, task->most);
-  for (int64_t i = 0; i < n; i++) e->question[i] = (char)('a' + roll(d, task->symbols));
+  const bool few = !task->held_out && task->few > 0 && uniform(d) < task->few;
+  int64_t letters = few ? 1 + roll(d, task->symbols) : task->symbols;
+  for (int64_t i = 0; i < n; i++) e->question[i] = (char)('a' + roll(d, letters));
   memcpy(e->answer, e->question, (size_t)n);
   if (task->kind == HEED_TASK_REVERSE) reverse(e->answer, n);
   if (task->kind == HEED_TASK_SORT) sort(e->answer, n);
