@@ -42,7 +42,7 @@ HEED_API void heed_tokenizer_free(heed_tokenizer *tokenizer);
 
 typedef struct heed_tokenizer_info {
   size_t size;
-  const char *kind;          /* "byte-level BPE", "SentencePiece BPE", "characters"; static */
+  const char *kind;          /* "byte-level BPE", "SentencePiece BPE", "characters", "WordPiece"; static */
   const char *pre_tokenizer; /* "gpt2", "smollm", "llama3", "qwen2", "pattern" (the file's own), "none"; static */
   int64_t vocabulary;        /* ids are in [0, vocabulary) */
   int32_t bos, eos, unknown; /* −1 where the model has none */

@@ -138,6 +138,7 @@ static heed_status load_tokenizer(const hd_config *config, heed_model *model) {
   } else {
     const char *path;
     HD_TRY(hd_model_beside(config, model, "tokenizer.json", &path));
+    if (!path) HD_TRY(hd_model_beside(config, model, "vocab.txt", &path));
     if (path) HD_TRY(heed_tokenizer_load(context, path, &model->tokenizer));
   }
   if (!model->tokenizer) return HEED_OK;

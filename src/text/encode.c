@@ -1,6 +1,7 @@
 /* encode.c: text to ids: named tokens are cut out first; what lies between is normalised, cut into pieces, and each piece is merged on its own. */
 #include "bpe.h"
 #include "utf8.h"
+#include "wordpiece.h"
 
 #include <utf8proc.h>
 
@@ -63,7 +64,11 @@ static heed_status encode_piece(void *user, heed_text piece) {
     int32_t id = hd_vocabulary_find(&tokenizer->vocabulary, piece.data, piece.length);
     if (id >= 0 && tokenizer->vocabulary.kind[id] == HD_NORMAL) return push_id(e, id);
   }
-  HD_TRY((tokenizer->settings.spelling == HD_SPELLS_BYTES ? hd_bpe_piece : hd_spm_piece)(&e->merger, tokenizer, piece));
+  static heed_status (*const kinds[])(hd_merger *, const heed_tokenizer *, heed_text) = {[HD_SPELLS_MARKS] = hd_spm_piece,
+                                                                                         [HD_SPELLS_BYTES] = hd_bpe_piece,
+                                                                                         [HD_SPELLS_PLAIN] = hd_spm_piece,
+                                                                                         [HD_SPELLS_WORDS] = hd_wordpiece_piece};
+  HD_TRY(kinds[tokenizer->settings.spelling](&e->merger, tokenizer, piece));
   e->after_unknown = false;
   for (int32_t i = e->merger.symbol_count > 0 ? 0 : -1; i >= 0; i = e->merger.symbols[i].next) {
     const hd_symbol *symbol = &e->merger.symbols[i];
@@ -141,11 +146,22 @@ static heed_status encode_words(encoder *e, heed_text section) {
   return encode_piece(e, (heed_text){section.data + begin, section.length - begin});
 }
 
+static heed_status encode_bert(encoder *e, heed_text section) {
+  char *words;
+  int64_t room;
+  size_t length;
+  heed_status status = hd_wordpiece_normalise(e->context, e->tokenizer, section, &words, &room, &length);
+  if (status == HEED_OK && length > 0) status = encode_words(e, (heed_text){words, length});
+  hd_release(e->context, words, room, 1);
+  return status;
+}
+
 static heed_status encode_section(encoder *e, heed_text section) {
   int32_t *buffer = NULL;
   int64_t capacity = 0;
   heed_status status = HEED_OK;
   if (section.length == 0) return HEED_OK;
+  if (e->tokenizer->settings.spelling == HD_SPELLS_WORDS) return encode_bert(e, section);
   const bool first = section.data == e->text_begin;
   if (e->tokenizer->settings.form != HD_AS_IS) HD_TRY_DONE(normalise(e, &section, &buffer, &capacity));
   HD_TRY_DONE(spell(e, &section, first));

@@ -11,7 +11,7 @@
 typedef struct steps {
   hd_json_source *source;
   hd_tokenizer_settings *settings;
-  bool byte_level, byte_prefix, marks, metaspace;
+  bool byte_level, byte_prefix, marks, metaspace, bert_normalizer, bert_cuts;
 } steps;
 
 /* One element of a step: its object, with "pre_tokenizer" or the like as the place. */
@@ -114,8 +114,26 @@ static heed_status read_replace(steps *s, const hd_json_place *place) {
   return HEED_OK;
 }
 
-static const step_kind normalizers[] = {{"NFC", read_form},  {"NFD", read_form},        {"NFKC", read_form},
-                                        {"NFKD", read_form}, {"Prepend", read_prepend}, {"Replace", read_replace}};
+/* strip_accents null: as lowercase. */
+static heed_status read_bert(steps *s, const hd_json_place *place) {
+  hd_bert_settings *bert = &s->settings->bert;
+  HD_TRY(hd_json_bool_or(place, "clean_text", true, &bert->cleans));
+  HD_TRY(hd_json_bool_or(place, "handle_chinese_chars", true, &bert->cuts_chinese));
+  HD_TRY(hd_json_bool_or(place, "lowercase", true, &bert->lowers));
+  HD_TRY(hd_json_bool_or(place, "strip_accents", bert->lowers, &bert->strips_accents));
+  s->bert_normalizer = true;
+  return HEED_OK;
+}
+
+static heed_status read_bert_cuts(steps *s, const hd_json_place *place) {
+  (void)place;
+  s->bert_cuts = true;
+  return HEED_OK;
+}
+
+static const step_kind normalizers[] = {{"NFC", read_form},           {"NFD", read_form},        {"NFKC", read_form},
+                                        {"NFKD", read_form},          {"Prepend", read_prepend}, {"Replace", read_replace},
+                                        {"BertNormalizer", read_bert}};
 
 /* ---- pre_tokenizer -------------------------------------------------------------------------------------------------------- */
 
@@ -187,8 +205,11 @@ static heed_status read_metaspace(steps *s, const hd_json_place *place) {
   return HEED_OK;
 }
 
-static const step_kind pre_tokenizers[] = {
-    {"ByteLevel", read_byte_level}, {"Digits", read_digits}, {"Metaspace", read_metaspace}, {"Split", read_split}};
+static const step_kind pre_tokenizers[] = {{"ByteLevel", read_byte_level},
+                                           {"Digits", read_digits},
+                                           {"Metaspace", read_metaspace},
+                                           {"Split", read_split},
+                                           {"BertPreTokenizer", read_bert_cuts}};
 
 /* ---- decoder -------------------------------------------------------------------------------------------------------------- */
 
@@ -217,9 +238,18 @@ static heed_status read_metaspace_decoder(steps *s, const hd_json_place *place) 
   return HEED_OK;
 }
 
-static const step_kind decoders[] = {{"ByteFallback", ignore}, {"ByteLevel", ignore},
-                                     {"Fuse", ignore},         {"Metaspace", read_metaspace_decoder},
-                                     {"Replace", read_unmark}, {"Strip", read_strip}};
+static heed_status read_words_decoder(steps *s, const hd_json_place *place) {
+  if (!s->source->words) return unsupported(place, "type", hd_text_of("WordPiece"), "the decoder of a WordPiece model");
+  return hd_json_has(place, "prefix") ? only(place, "prefix", "##") : HEED_OK;
+}
+
+static const step_kind decoders[] = {{"ByteFallback", ignore},
+                                     {"ByteLevel", ignore},
+                                     {"Fuse", ignore},
+                                     {"Metaspace", read_metaspace_decoder},
+                                     {"Replace", read_unmark},
+                                     {"Strip", read_strip},
+                                     {"WordPiece", read_words_decoder}};
 
 /* ---- post_processor ------------------------------------------------------------------------------------------------------- */
 
@@ -265,7 +295,28 @@ static heed_status read_template(steps *s, const hd_json_place *place) {
   return HEED_OK;
 }
 
-static const step_kind post_processors[] = {{"ByteLevel", ignore}, {"TemplateProcessing", read_template}};
+/* ["[SEP]", 102] */
+static heed_status read_around(steps *s, const hd_json_place *place, const char *key, int32_t ids[HD_MAX_AROUND], int *count) {
+  const json_t *pair;
+  HD_TRY(hd_json_array(place, key, &pair));
+  const json_t *id = json_array_get(pair, 1);
+  if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= s->source->token_count)
+    return hd_json_wrong(place, key, "must be a token and its id");
+  ids[(*count)++] = (int32_t)json_integer_value(id);
+  return HEED_OK;
+}
+
+static heed_status read_bert_frame(steps *s, const hd_json_place *place) {
+  hd_tokenizer_settings *settings = s->settings;
+  settings->before_count = settings->after_count = 0;
+  HD_TRY(read_around(s, place, "cls", settings->before, &settings->before_count));
+  HD_TRY(read_around(s, place, "sep", settings->after, &settings->after_count));
+  s->source->has_template = true;
+  return HEED_OK;
+}
+
+static const step_kind post_processors[] = {
+    {"ByteLevel", ignore}, {"TemplateProcessing", read_template}, {"BertProcessing", read_bert_frame}};
 
 /* ---- all of them ---------------------------------------------------------------------------------------------------------- */
 
@@ -288,6 +339,15 @@ heed_status hd_json_steps(hd_json_source *source, hd_tokenizer_spec *spec) {
   hd_tokenizer_settings *settings = &spec->settings;
   steps s = {.source = source, .settings = settings};
   for (int64_t i = 0; i < HD_COUNT(all_steps); i++) HD_TRY(read_step(&s, &all_steps[i]));
+  HD_REQUIRE(source->words == s.bert_normalizer && source->words == s.bert_cuts, source->context, HEED_E_UNSUPPORTED,
+             "%s: heed knows WordPiece only with BertNormalizer and BertPreTokenizer, and those only with it", source->file);
+  if (source->words) {
+    HD_REQUIRE(!s.byte_level && !s.marks && settings->form == HD_AS_IS && source->pre_tokenizer.count == 0, source->context,
+               HEED_E_UNSUPPORTED, "%s: heed knows BertNormalizer and BertPreTokenizer only alone", source->file);
+    settings->spelling = HD_SPELLS_WORDS;
+    settings->strips_space = true;
+    return HEED_OK;
+  }
   HD_REQUIRE(s.byte_level ? !s.marks : s.marks || is_plain(source, settings), source->context, HEED_E_UNSUPPORTED,
              "%s: a BPE model whose text is spelled in a way that heed does not know (known: ByteLevel, " HD_SPACE_MARK
              " for spaces, or neither with the decoder Fuse)",

@@ -123,15 +123,33 @@ static heed_status merge_at(heed_context *context, const hd_tokenizer_spec *spec
   return HEED_OK;
 }
 
+/* BERT's: words are cut into the longest tokens; nothing else is asked of it. */
+static heed_status check_words(const hd_json_source *source) {
+  heed_text prefix;
+  int64_t longest;
+  char quoted[HD_QUOTE_LENGTH];
+  HD_TRY(hd_json_text_or(&source->model, "continuing_subword_prefix", "##", &prefix));
+  HD_REQUIRE(hd_text_is(prefix, "##"), source->context, HEED_E_UNSUPPORTED,
+             "%s: model.continuing_subword_prefix: heed does not know this (got \"%s\", known: ##)", source->file,
+             hd_quote(prefix, quoted));
+  HD_TRY(hd_json_integer_or(&source->model, "max_input_chars_per_word", 100, 0, INT32_MAX, &longest));
+  HD_REQUIRE(longest == 100, source->context, HEED_E_UNSUPPORTED,
+             "%s: model.max_input_chars_per_word: heed does not know this (got %lld, known: 100)", source->file, (long long)longest);
+  return HEED_OK;
+}
+
 /* What would change every result must be absent. */
-static heed_status check_model(const hd_json_source *source) {
+static heed_status check_model(hd_json_source *source) {
   const char *affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
   heed_text text;
   double dropout;
   char quoted[HD_QUOTE_LENGTH];
   HD_TRY(hd_json_text_or(&source->model, "type", "BPE", &text));
+  source->words = hd_text_is(text, "WordPiece");
+  if (source->words) return check_words(source);
   HD_REQUIRE(hd_text_is(text, "BPE"), source->context, HEED_E_UNSUPPORTED,
-             "%s: model.type: heed does not know this kind of tokenizer (got \"%s\", known: BPE)", source->file, hd_quote(text, quoted));
+             "%s: model.type: heed does not know this kind of tokenizer (got \"%s\", known: BPE, WordPiece)", source->file,
+             hd_quote(text, quoted));
   HD_TRY(hd_json_number_or(&source->model, "dropout", 0, 0, 1, &dropout));
   HD_REQUIRE(dropout == 0, source->context, HEED_E_UNSUPPORTED, "%s: model.dropout: heed does not drop merges at random (got %g)",
              source->file, dropout);
@@ -153,10 +171,10 @@ static heed_status read_model(hd_json_source *source, hd_tokenizer_spec *spec, i
   HD_TRY(hd_json_bool_or(&source->model, "fuse_unk", false, &settings->fuse_unknown));
   HD_TRY(hd_json_bool_or(&source->model, "ignore_merges", false, &settings->whole_words));
   HD_TRY(read_tokens(source, capacity, settings->byte_fallback));
-  HD_TRY(hd_json_array(&source->model, "merges", &source->merges));
+  if (!source->words) HD_TRY(hd_json_array(&source->model, "merges", &source->merges));
   spec->token_count = source->token_count;
   spec->merge_count = (int64_t)json_array_size(source->merges);
-  HD_TRY(hd_json_text_or(&source->model, "unk_token", "", &unknown));
+  HD_TRY(hd_json_text_or(&source->model, "unk_token", source->words ? "[UNK]" : "", &unknown));
   settings->unknown = settings->stand_in = unknown.length ? find_token(source, unknown) : -1;
   HD_REQUIRE(unknown.length == 0 || settings->unknown >= 0, source->context, HEED_E_FORMAT,
              "%s: model.unk_token is not in the vocabulary (got \"%s\")", source->file, hd_quote(unknown, quoted));

@@ -13,6 +13,7 @@ typedef struct hd_json_source {
   int64_t token_count;
   const json_t *merges;
   hd_pre_tokenizer pre_tokenizer;
+  bool words;        /* the model is a WordPiece */
   bool has_template; /* the file says itself what goes around a text */
 } hd_json_source;
 

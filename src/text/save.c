@@ -1,5 +1,6 @@
 /* save.c: a tokenizer as the tokenizer.json and tokenizer_config.json that load_json.c and Hugging Face's libraries read: what json_steps.c takes apart is put together here. */
 #include "bpe.h"
+#include "wordpiece.h"
 #include "../io/json.h"
 
 #include <stdio.h>
@@ -17,8 +18,10 @@ static heed_status out_of_memory(heed_context *context) { return hd_fail(context
 
 /* The token's name in the file, until the next call. */
 static const char *spell(const saving *s, int32_t id) {
-  static size_t (*const kinds[])(heed_text, char *) = {
-      [HD_SPELLS_MARKS] = hd_spm_spell, [HD_SPELLS_BYTES] = hd_bpe_spell, [HD_SPELLS_PLAIN] = hd_plain_spell};
+  static size_t (*const kinds[])(heed_text, char *) = {[HD_SPELLS_MARKS] = hd_spm_spell,
+                                                       [HD_SPELLS_BYTES] = hd_bpe_spell,
+                                                       [HD_SPELLS_PLAIN] = hd_plain_spell,
+                                                       [HD_SPELLS_WORDS] = hd_wordpiece_spell};
   const hd_vocabulary *vocabulary = &s->tokenizer->vocabulary;
   const heed_text text = hd_vocabulary_text(vocabulary, id);
   const bool ordinary = vocabulary->kind[id] == HD_NORMAL;
@@ -93,6 +96,10 @@ static json_t *replace(const char *from, const char *to) {
 
 /* SentencePiece's dummy prefix is a normalizer; the other prefixes are a part of Metaspace. */
 static json_t *normalizer(const hd_tokenizer_settings *settings) {
+  const hd_bert_settings *bert = &settings->bert;
+  if (settings->spelling == HD_SPELLS_WORDS)
+    return json_pack("{s:s, s:b, s:b, s:b, s:b}", "type", "BertNormalizer", "clean_text", (int)bert->cleans, "handle_chinese_chars",
+                     (int)bert->cuts_chinese, "strip_accents", (int)bert->strips_accents, "lowercase", (int)bert->lowers);
   static const char *const forms[] = {[HD_NFC] = "NFC", [HD_NFD] = "NFD", [HD_NFKC] = "NFKC", [HD_NFKD] = "NFKD"};
   json_t *form = settings->form == HD_AS_IS ? json_null() : json_pack("{s:s}", "type", forms[settings->form]);
   if (settings->spelling != HD_SPELLS_MARKS || settings->prefix != HD_PREFIX_EVERY) return form;
@@ -136,6 +143,7 @@ static json_t *pre_tokenizer(const heed_tokenizer *tokenizer) {
   switch (tokenizer->settings.spelling) {
   case HD_SPELLS_BYTES: return splits(tokenizer);
   case HD_SPELLS_MARKS: return metaspace(&tokenizer->settings);
+  case HD_SPELLS_WORDS: return json_pack("{s:s}", "type", "BertPreTokenizer");
   case HD_SPELLS_PLAIN: break;
   }
   return json_null();
@@ -143,6 +151,7 @@ static json_t *pre_tokenizer(const heed_tokenizer *tokenizer) {
 
 static json_t *decoder(const hd_tokenizer_settings *settings) {
   if (settings->spelling == HD_SPELLS_BYTES) return byte_level(true, true);
+  if (settings->spelling == HD_SPELLS_WORDS) return json_pack("{s:s, s:s, s:b}", "type", "WordPiece", "prefix", "##", "cleanup", 1);
   json_t *fuse = json_pack("{s:s}", "type", "Fuse");
   if (settings->spelling == HD_SPELLS_PLAIN) return fuse;
   json_t *list = json_array();
@@ -202,6 +211,11 @@ static json_t *name_of(const saving *s, int32_t id) { return id >= 0 ? json_stri
 
 static json_t *model(const saving *s, json_t *vocabulary, json_t *merges) {
   const hd_tokenizer_settings *settings = &s->tokenizer->settings;
+  if (settings->spelling == HD_SPELLS_WORDS) {
+    json_decref(merges);
+    return json_pack("{s:s, s:o, s:s, s:i, s:o}", "type", "WordPiece", "unk_token", name_of(s, settings->stand_in),
+                     "continuing_subword_prefix", "##", "max_input_chars_per_word", 100, "vocab", vocabulary);
+  }
   return json_pack("{s:s, s:n, s:o, s:n, s:n, s:b, s:b, s:b, s:o, s:o}", "type", "BPE", "dropout", "unk_token",
                    name_of(s, settings->stand_in), "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
                    (int)settings->fuse_unknown, "byte_fallback", (int)settings->byte_fallback, "ignore_merges", (int)settings->whole_words,

@@ -59,17 +59,24 @@ void heed_tokenizer_free(heed_tokenizer *tokenizer) {
 
 /* ---- loading -------------------------------------------------------------------------------------------------------------- */
 
-/* DIRECTORY/tokenizer.json, where the directory is the first `length` bytes of path (0: the current one). */
+/* DIRECTORY/tokenizer.json, or else DIRECTORY/vocab.txt, where the directory is the first `length` bytes of path (0: the current one). */
 static heed_status load_from_directory(heed_context *context, const char *path, size_t length, heed_tokenizer **out) {
-  static const char name[] = "tokenizer.json";
+  static const char name[] = "tokenizer.json", words[] = "vocab.txt"; // the first is the longer one
   char *file;
   int64_t bytes = (int64_t)(length + sizeof name + 1);
+  heed_status status;
   HD_TRY(hd_allocate(context, "a path", bytes, 1, &file));
   memcpy(file, path, length);
   if (length > 0 && path[length - 1] != '/') file[length++] = '/';
+  memcpy(file + length, words, sizeof words);
+  const bool has_words = hd_file_exists(file);
   memcpy(file + length, name, sizeof name);
-  heed_status status = hd_file_exists(file) ? hd_tokenizer_load_json(context, file, out)
-                                            : hd_fail(context, HEED_E_FILE, "%s: there is no tokenizer here (looked for %s)", path, file);
+  if (hd_file_exists(file)) status = hd_tokenizer_load_json(context, file, out);
+  else if (!has_words) status = hd_fail(context, HEED_E_FILE, "%s: there is no tokenizer here (looked for %s)", path, file);
+  else {
+    memcpy(file + length, words, sizeof words);
+    status = hd_tokenizer_load_words(context, file, out);
+  }
   hd_release(context, file, bytes, 1);
   return status;
 }
@@ -90,6 +97,7 @@ heed_status heed_tokenizer_load(heed_context *context, const char *path, heed_to
     return load_from_directory(context, path, slash ? (size_t)(slash - path) + 1 : 0, out);
   }
   if (hd_ends_with(path, ".json")) return hd_tokenizer_load_json(context, path, out);
+  if (hd_ends_with(path, ".txt")) return hd_tokenizer_load_words(context, path, out);
   hd_tensors *tensors;
   HD_TRY(hd_tensors_open(context, path, &tensors));
   heed_status status = hd_tokenizer_load_gguf(context, tensors, out);
@@ -113,8 +121,10 @@ int32_t hd_tokenizer_special(const heed_tokenizer *tokenizer, hd_role role) {
 
 heed_status heed_tokenizer_describe(const heed_tokenizer *tokenizer, heed_tokenizer_info *info) {
   if (!tokenizer || !info || info->size < sizeof info->size) return HEED_E_ARGUMENT;
-  static const char *const kinds[] = {
-      [HD_SPELLS_MARKS] = "SentencePiece BPE", [HD_SPELLS_BYTES] = "byte-level BPE", [HD_SPELLS_PLAIN] = "characters"};
+  static const char *const kinds[] = {[HD_SPELLS_MARKS] = "SentencePiece BPE",
+                                      [HD_SPELLS_BYTES] = "byte-level BPE",
+                                      [HD_SPELLS_PLAIN] = "characters",
+                                      [HD_SPELLS_WORDS] = "WordPiece"};
   const hd_tokenizer_settings *settings = &tokenizer->settings;
   heed_tokenizer_info full = {
       .size = info->size,

@@ -27,7 +27,13 @@ typedef enum hd_token_spelling {
   HD_SPELLS_MARKS, /* SentencePiece's kind: characters, a space as "▁" */
   HD_SPELLS_BYTES, /* GPT-2's kind: bytes, each as one visible character */
   HD_SPELLS_PLAIN, /* characters, each as itself */
+  HD_SPELLS_WORDS, /* BERT's kind: words, and "##" before what goes on with one; nothing merges (wordpiece.h) */
 } hd_token_spelling;
+
+/* What BERT's normaliser does. */
+typedef struct hd_bert_settings {
+  bool cleans, cuts_chinese, strips_accents, lowers;
+} hd_bert_settings;
 
 /* How text becomes tokens, apart from the vocabulary. */
 typedef struct hd_tokenizer_settings {
@@ -40,6 +46,7 @@ typedef struct hd_tokenizer_settings {
   bool strips_space;  /* decoding drops the first space of a text */
   hd_prefix prefix;
   hd_normal_form form;
+  hd_bert_settings bert;     /* words only */
   int32_t bos, eos, unknown; /* −1: none */
   int32_t stand_in; /* for a character that has no token; −1: it is left out, as the tokenizers library does where a model names none */
   int32_t before[HD_MAX_AROUND], after[HD_MAX_AROUND];
@@ -84,6 +91,8 @@ int32_t hd_tokenizer_special(const heed_tokenizer *tokenizer, hd_role role);
 /* The tokenizer inside an open GGUF file. */
 struct hd_tensors;
 heed_status hd_tokenizer_load_gguf(heed_context *context, const struct hd_tensors *tensors, heed_tokenizer **out);
+/* A vocab.txt of BERT's kind, and the tokenizer_config.json beside it if there is one. */
+heed_status hd_tokenizer_load_words(heed_context *context, const char *path, heed_tokenizer **out);
 /* A tokenizer.json, and the tokenizer_config.json beside it if there is one. */
 heed_status hd_tokenizer_load_json(heed_context *context, const char *path, heed_tokenizer **out);
 

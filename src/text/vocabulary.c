@@ -4,6 +4,7 @@
  * that encoding never touches a string. */
 #include "bpe.h"
 #include "hash.h"
+#include "wordpiece.h"
 #include "utf8.h"
 #include "../io/json.h"
 
@@ -31,8 +32,10 @@ static void insert_token(hd_vocabulary *vocabulary, int32_t id) {
 /* ---- tokens --------------------------------------------------------------------------------------------------------------- */
 
 static bool unspell(const hd_tokenizer_settings *settings, heed_text spelling, char *out, size_t *length) {
-  static bool (*const kinds[])(heed_text, char *, size_t *) = {
-      [HD_SPELLS_MARKS] = hd_spm_unspell, [HD_SPELLS_BYTES] = hd_bpe_unspell, [HD_SPELLS_PLAIN] = hd_plain_unspell};
+  static bool (*const kinds[])(heed_text, char *, size_t *) = {[HD_SPELLS_MARKS] = hd_spm_unspell,
+                                                               [HD_SPELLS_BYTES] = hd_bpe_unspell,
+                                                               [HD_SPELLS_PLAIN] = hd_plain_unspell,
+                                                               [HD_SPELLS_WORDS] = hd_wordpiece_unspell};
   return kinds[settings->spelling](spelling, out, length);
 }
 
@@ -98,7 +101,7 @@ static heed_status place_tokens(building *build, hd_arena *arena) {
   hd_token token;
   for (int64_t id = 0; id < count; id++) {
     spec->token(spec, id, &token);
-    bytes += (int64_t)token.text.length;
+    bytes += (int64_t)token.text.length + (spec->settings.spelling == HD_SPELLS_WORDS); // the space before a word
   }
   HD_REQUIRE(count > 0 && count < INT32_MAX && bytes < UINT32_MAX, build->context, HEED_E_FORMAT,
              "%s: %s: a vocabulary of %lld tokens and %lld bytes (allowed 1 to 2^31 tokens in 2^32 bytes)", spec->file, spec->tokens_place,

@@ -68,6 +68,9 @@ static void small_tokenizers_give_the_ids_of_the_reference(void **state) {
       {"other_pattern", "byte-level BPE", "pattern", false, false},
       {"llama2", "SentencePiece BPE", "none", true, true},
       {"metaspace", "SentencePiece BPE", "none", true, true},
+      {"bert-uncased", "WordPiece", "none", true, true},
+      {"bert-cased", "WordPiece", "none", true, true},
+      {"bert-accents", "WordPiece", "none", true, true},
       {"trained-char", "characters", "none", false, false},
       {"trained-byte", "byte-level BPE", "none", false, false},
       {"trained-bpe", "byte-level BPE", "gpt2", false, false},
@@ -84,6 +87,22 @@ static void small_tokenizers_give_the_ids_of_the_reference(void **state) {
     assert_true(info.adds_bos == cases[i].adds_bos && info.adds_eos == cases[i].adds_eos);
     snprintf(path, sizeof path, HEED_TEST_DATA "/tokenizers/%s.expected.json", cases[i].name);
     expect_cases(context, tokenizer, path, &everything);
+    heed_tokenizer_free(tokenizer);
+  }
+  heed_context_free(context);
+}
+
+/* A vocabulary alone, in a directory and by itself: the ids of the tokenizer.json with the same tokens. */
+static void vocabulary_alone(void **state) {
+  static const char *const paths[] = {HEED_TEST_DATA "/tokenizers/bert-vocabulary", HEED_TEST_DATA "/tokenizers/bert-vocabulary/vocab.txt"};
+  (void)state;
+  heed_context *context = test_context(NULL);
+  for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+    heed_tokenizer *tokenizer = load(context, paths[i]);
+    heed_tokenizer_info info = info_of(tokenizer);
+    assert_string_equal(info.kind, "WordPiece");
+    assert_true(info.adds_bos && info.adds_eos && info.mask == 4 && info.pad == 0 && info.unknown == 1);
+    expect_cases(context, tokenizer, HEED_TEST_DATA "/tokenizers/bert-uncased.expected.json", &everything);
     heed_tokenizer_free(tokenizer);
   }
   heed_context_free(context);
@@ -435,6 +454,7 @@ static void every_allocation_may_fail(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(vocabulary_alone),
       cmocka_unit_test(smollm2_gives_the_expected_ids),
       cmocka_unit_test(small_tokenizers_give_the_ids_of_the_reference),
       cmocka_unit_test(decoding_gives_the_text_back),

@@ -108,6 +108,16 @@ static const char sentencepiece[] =
     " \"model\": {\"type\": \"BPE\", \"unk_token\": \"<unk>\", \"byte_fallback\": true,\n"
     "   \"vocab\": {\"<unk>\": 0, \"<0x41>\": 1, \"<0x42>\": 2, \"▁\": 3, \"a\": 4, \"▁a\": 5}, \"merges\": [\"▁ a\"]}}";
 
+static const char words[] =
+    "{\"added_tokens\": [{\"id\": 0, \"content\": \"[UNK]\", \"special\": true}],\n"
+    " \"normalizer\": {\"type\": \"BertNormalizer\", \"clean_text\": true, \"strip_accents\": null, \"lowercase\": true},\n"
+    " \"pre_tokenizer\": {\"type\": \"BertPreTokenizer\"},\n"
+    " \"post_processor\": {\"type\": \"BertProcessing\", \"sep\": [\"b\", 2], \"cls\": [\"a\", 1]},\n"
+    " \"decoder\": {\"type\": \"WordPiece\", \"prefix\": \"##\", \"cleanup\": true},\n"
+    " \"model\": {\"type\": \"WordPiece\", \"unk_token\": \"[UNK]\", \"continuing_subword_prefix\": \"##\", \"max_input_chars_per_word\": "
+    "100,\n"
+    "   \"vocab\": {\"[UNK]\": 0, \"a\": 1, \"b\": 2, \"##b\": 3}}}";
+
 typedef struct edit {
   const char *from, *to; /* the first `from` in the base becomes `to` */
   heed_status status;
@@ -195,11 +205,28 @@ static void merges_are_checked(void **state) {
   expect_edits_refused(byte_level, edits, sizeof edits / sizeof *edits);
 }
 
+static void words_are_checked(void **state) {
+  static const edit edits[] = {
+      {"\"##\", \"max", "\"@@\", \"max", HEED_E_UNSUPPORTED,
+       "model.continuing_subword_prefix: heed does not know this (got \"@@\", known: ##)"},
+      {": 100", ": 50", HEED_E_UNSUPPORTED, "model.max_input_chars_per_word"},
+      {"\"unk_token\": \"[UNK]\"", "\"unk_token\": \"x\"", HEED_E_FORMAT, "model.unk_token is not in the vocabulary"},
+      {"BertNormalizer", "NFC", HEED_E_UNSUPPORTED, "heed knows WordPiece only with BertNormalizer and BertPreTokenizer"},
+      {"{\"type\": \"BertPreTokenizer\"}", "null", HEED_E_UNSUPPORTED,
+       "heed knows WordPiece only with BertNormalizer and BertPreTokenizer"},
+      {"\"a\", 1]}", "\"a\", 9]}", HEED_E_FORMAT, "cls: must be a token and its id"},
+      {"\"sep\": [\"b\", 2]", "\"sep\": [2]", HEED_E_FORMAT, "sep: must be a token and its id"},
+      {"\"lowercase\": true", "\"lowercase\": 1", HEED_E_FORMAT, "normalizer.lowercase"},
+  };
+  (void)state;
+  expect_edits_refused(words, edits, sizeof edits / sizeof *edits);
+}
+
 static void unknown_steps_are_named(void **state) {
   static const edit edits[] = {
       {"\"type\": \"BPE\"", "\"type\": \"Unigram\"", UNSUPPORTED,
-       "model.type: heed does not know this kind of tokenizer (got \"Unigram\", known: BPE)"},
-      {"\"type\": \"BPE\"", "\"type\": \"WordPiece\"", UNSUPPORTED, "\"WordPiece\""},
+       "model.type: heed does not know this kind of tokenizer (got \"Unigram\", known: BPE, WordPiece)"},
+      {"\"type\": \"BPE\"", "\"type\": \"WordPiece\"", UNSUPPORTED, "model.continuing_subword_prefix"},
       {"\"type\": \"NFC\"", "\"type\": \"Lowercase\"", UNSUPPORTED,
        "normalizer.type: heed does not know this (got \"Lowercase\", known: Sequence, NFC"},
       {"\"type\": \"NFC\"", "\"type\": 3", FORMAT, "normalizer.type: must be a text"},
@@ -215,7 +242,7 @@ static void unknown_steps_are_named(void **state) {
        "spelled in a way"},
       {"\"decoder\": {\"type\": \"ByteLevel\"}", "\"decoder\": {\"type\": \"WordPiece\"}", UNSUPPORTED,
        "decoder.type: heed does not know this (got \"WordPiece\""},
-      {"\"type\": \"TemplateProcessing\"", "\"type\": \"BertProcessing\"", UNSUPPORTED, "post_processor.type"},
+      {"\"type\": \"TemplateProcessing\"", "\"type\": \"RobertaProcessing\"", UNSUPPORTED, "post_processor.type"},
       {"{\"Sequence\": {\"id\": \"A\"}}, ", "", FORMAT, "post_processor.single: must hold the text once"},
       {"{\"Sequence\": {\"id\": \"A\"}}, ", "{\"Sequence\": {\"id\": \"A\"}}, {\"Sequence\": {\"id\": \"A\"}}, ", FORMAT,
        "must hold the text once"},
@@ -477,6 +504,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(ids_are_checked),
       cmocka_unit_test(merges_are_checked),
+      cmocka_unit_test(words_are_checked),
       cmocka_unit_test(unknown_steps_are_named),
       cmocka_unit_test(sentencepiece_files_are_checked),
       cmocka_unit_test(documents_are_checked),

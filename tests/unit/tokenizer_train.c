@@ -79,7 +79,8 @@ static void training_gives_the_files_and_ids_of_the_reference(void **state) {
 }
 
 static void loaded_tokenizers_are_saved_as_they_were(void **state) {
-  static const char *const names[] = {"gpt2", "smollm", "llama3", "qwen2", "other_pattern", "llama2", "metaspace"};
+  static const char *const names[] = {"gpt2",   "smollm",    "llama3",       "qwen2",      "other_pattern",
+                                      "llama2", "metaspace", "bert-uncased", "bert-cased", "bert-accents"};
   (void)state;
   heed_context *context = test_context(NULL);
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

@@ -129,3 +129,23 @@ sentencepiece("llama2", normalizer=normalizers.Sequence([normalizers.Prepend("‚ñ
               decoder=decoders.Sequence([decoders.Replace("‚ñÅ", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]))
 sentencepiece("metaspace", pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="always", split=True), decoder=decoders.Metaspace(prepend_scheme="always"),
               bytes_too=False, fuse=False)
+
+
+def wordpiece(name, frame, **normalizer):
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(**normalizer)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.train_from_iterator([PROSE], trainers.WordPieceTrainer(vocab_size=220, limit_alphabet=90, show_progress=False,
+                                                                     special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]))
+    tokenizer.post_processor = frame
+    save(name, tokenizer)
+
+
+wordpiece("bert-uncased", processors.TemplateProcessing(single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]), lowercase=True)
+wordpiece("bert-cased", processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2)), lowercase=False, handle_chinese_chars=False)
+wordpiece("bert-accents", processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2)), lowercase=True, strip_accents=False, clean_text=False)
+
+vocabulary = json.loads((HERE / "bert-uncased.json").read_text())["model"]["vocab"]
+(HERE / "bert-vocabulary").mkdir(exist_ok=True)
+(HERE / "bert-vocabulary" / "vocab.txt").write_text("".join(f"{token}\n" for token in sorted(vocabulary, key=vocabulary.get)))

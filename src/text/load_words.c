@@ -1,0 +1,94 @@
+/* load_words.c: a vocab.txt alone, as the first published BERTs have it: a token a line, the line's number its id. What the text goes through stands in the tokenizer_config.json beside
+ * it, or is what BERT's own tokenizer does. */
+#include "tokenizer.h"
+#include "../io/json.h"
+
+typedef struct words {
+  heed_context *context;
+  const char *path;
+  char *bytes;
+  int64_t size, count, room;
+  heed_text *tokens;
+} words;
+
+static const char *const special[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+
+static void token_at(const hd_tokenizer_spec *spec, int64_t id, hd_token *out) {
+  const words *w = spec->source;
+  *out = (hd_token){.text = w->tokens[id], .kind = HD_NORMAL};
+  for (int64_t i = 0; i < HD_COUNT(special); i++)
+    if (hd_text_is(w->tokens[id], special[i])) out->kind = HD_CONTROL;
+}
+
+static int32_t find(const words *w, const char *name) {
+  for (int64_t i = 0; i < w->count; i++)
+    if (hd_text_is(w->tokens[i], name)) return (int32_t)i;
+  return -1;
+}
+
+static heed_status read_lines(words *w) {
+  HD_TRY(hd_file_load(w->context, w->path, HD_JSON_TOKENIZER_BYTES, &w->bytes, &w->size));
+  for (int64_t at = 0; at < w->size;) {
+    const char *line = w->bytes + at, *end = memchr(line, '\n', (size_t)(w->size - at));
+    int64_t length = end ? end - line : w->size - at;
+    at += length + 1;
+    if (length > 0 && line[length - 1] == '\r') length--;
+    HD_TRY(hd_grow(w->context, "tokens", &w->tokens, &w->room, w->count + 1, sizeof *w->tokens));
+    w->tokens[w->count++] = (heed_text){line, (size_t)length};
+  }
+  return HEED_OK;
+}
+
+/* tokenizer_config.json in the vocabulary's directory, where there is one. */
+static heed_status read_settings(const words *w, hd_bert_settings *bert) {
+  static const char name[] = "tokenizer_config.json";
+  const char *slash = strrchr(w->path, '/');
+  const size_t directory = slash ? (size_t)(slash - w->path) + 1 : 0;
+  char *path;
+  json_t *config = NULL;
+  heed_status status = HEED_OK;
+  *bert = (hd_bert_settings){true, true, true, true};
+  HD_TRY(hd_allocate(w->context, "a path", (int64_t)(directory + sizeof name), 1, &path));
+  memcpy(path, w->path, directory);
+  memcpy(path + directory, name, sizeof name);
+  if (hd_file_exists(path)) {
+    HD_TRY_DONE(hd_json_load(w->context, path, (hd_json_rules){.limit = HD_JSON_CONFIG_BYTES, .big_integers = true}, &config));
+    const hd_json_place place = {w->context, path, "", config};
+    HD_TRY_DONE(hd_json_bool_or(&place, "do_lower_case", true, &bert->lowers));
+    HD_TRY_DONE(hd_json_bool_or(&place, "strip_accents", bert->lowers, &bert->strips_accents));
+    HD_TRY_DONE(hd_json_bool_or(&place, "tokenize_chinese_chars", true, &bert->cuts_chinese));
+  }
+done:
+  json_decref(config);
+  hd_release(w->context, path, (int64_t)(directory + sizeof name), 1);
+  return status;
+}
+
+static heed_status build(words *w, heed_tokenizer **out) {
+  hd_tokenizer_spec spec = {.file = w->path,
+                            .tokens_place = "tokens",
+                            .merges_place = "merges",
+                            .settings = {.spelling = HD_SPELLS_WORDS, .strips_space = true, .bos = -1, .eos = -1},
+                            .source = w,
+                            .token = token_at};
+  hd_tokenizer_settings *settings = &spec.settings;
+  HD_TRY(read_lines(w));
+  HD_TRY(read_settings(w, &settings->bert));
+  spec.token_count = w->count;
+  settings->unknown = settings->stand_in = find(w, "[UNK]");
+  settings->bos = settings->before[0] = find(w, "[CLS]");
+  settings->eos = settings->after[0] = find(w, "[SEP]");
+  HD_REQUIRE(settings->unknown >= 0 && settings->bos >= 0 && settings->eos >= 0, w->context, HEED_E_FORMAT,
+             "%s: no vocabulary of BERT's kind: [UNK], [CLS] or [SEP] is missing", w->path);
+  settings->before_count = settings->after_count = 1;
+  return hd_tokenizer_new(w->context, &spec, out);
+}
+
+heed_status hd_tokenizer_load_words(heed_context *context, const char *path, heed_tokenizer **out) {
+  words w = {.context = context, .path = path};
+  *out = NULL;
+  heed_status status = build(&w, out);
+  hd_release(context, w.tokens, w.room, sizeof *w.tokens);
+  if (w.bytes) hd_release(context, w.bytes, w.size + 1, 1);
+  return status;
+}
