@@ -67,6 +67,9 @@ heed_status hd_progress(heed_context *context, const char *what, int64_t done, i
 int hd_workers(const heed_context *context, int64_t count);
 /* Runs body for each i in [0, count), worker in [0, hd_workers(context, count)); serial where that is one. */
 void hd_parallel(heed_context *context, int64_t count, heed_parallel_body body, void *argument);
+/* The same, where passes over the same rows follow each other: the pieces are shares of the workers, in order, and a worker helps with others' only when its own are taken. So it
+ * finds in its cache what the pass before left there. */
+void hd_parallel_near(heed_context *context, int64_t count, heed_parallel_body body, void *argument);
 /* The default heed_parallel_for: OpenMP where the library is built with it. */
 void hd_parallel_openmp(void *user, int threads, int64_t count, heed_parallel_body body, void *argument);
 int hd_processors(void);

@@ -32,7 +32,12 @@ void hd_parallel_openmp(void *user, int threads, int64_t count, heed_parallel_bo
 #ifdef _OPENMP
   // Inside the host's own parallel region more threads would only get in each other's way.
   if (threads > 1 && count > 1 && !omp_in_parallel()) {
-#pragma omp parallel for schedule(dynamic, 1) num_threads((int)HD_MIN(threads, count))
+    if (count <= threads) { // piece i on thread i, call after call
+#pragma omp parallel for schedule(static, 1) num_threads((int)count)
+      for (int64_t i = 0; i < count; i++) body(argument, i, omp_get_thread_num());
+      return;
+    }
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
     for (int64_t i = 0; i < count; i++) body(argument, i, omp_get_thread_num());
     return;
   }
@@ -51,6 +56,42 @@ void hd_parallel(heed_context *context, int64_t count, heed_parallel_body body, 
   } else {
     context->parallel_for(context->parallel_user, workers, count, body, argument);
   }
+}
+
+/* The pieces of one worker, [next, end), in a cache line of its own. */
+struct share {
+  _Alignas(HD_ALIGN) _Atomic int64_t next;
+  int64_t end;
+};
+
+/* More workers than that have shares together. */
+enum { SHARES = 64 };
+
+struct near_work {
+  heed_parallel_body body;
+  void *argument;
+  int shares;
+  struct share share[SHARES];
+};
+
+static void run_shares(void *argument, int64_t worker, int ignored) {
+  (void)ignored;
+  struct near_work *work = argument;
+  for (int n = 0; n < work->shares; n++) {
+    struct share *share = &work->share[(worker + n) % work->shares];
+    int64_t i;
+    while ((i = atomic_fetch_add_explicit(&share->next, 1, memory_order_relaxed)) < share->end) work->body(work->argument, i, (int)worker);
+  }
+}
+
+void hd_parallel_near(heed_context *context, int64_t count, heed_parallel_body body, void *argument) {
+  const int workers = hd_workers(context, count);
+  struct near_work work = {.body = body, .argument = argument, .shares = HD_MIN(workers, SHARES)};
+  for (int i = 0; i < work.shares; i++) {
+    atomic_init(&work.share[i].next, count * i / work.shares);
+    work.share[i].end = count * (i + 1) / work.shares;
+  }
+  hd_parallel(context, workers, run_shares, &work);
 }
 
 /* The one waited for is at work, so a short spin mostly does; then others may have the processor. */

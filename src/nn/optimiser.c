@@ -165,7 +165,7 @@ heed_status heed_optimiser_step(heed_optimiser *o, double rate, double clip, hee
   step s = {.optimiser = o, .kernels = hd_kernels_of(o->context)};
   HD_REQUIRE(rate >= 0 && isfinite(rate) && clip >= 0 && isfinite(clip), o->context, HEED_E_ARGUMENT,
              "heed_optimiser_step: rate %g, clip %g: allowed finite, 0 or more", rate, clip);
-  hd_parallel(o->context, o->pieces, square_piece, &s);
+  hd_parallel_near(o->context, o->pieces, square_piece, &s);
   for (int64_t i = 0; i < o->pieces; i++) {
     found.gradient_norm += o->square[i];
     if (!isfinite(o->square[i]) && !found.not_finite) found.not_finite = heed_parameters_at(o->set, o->piece[i].parameter)->name;
@@ -175,6 +175,6 @@ heed_status heed_optimiser_step(heed_optimiser *o, double rate, double clip, hee
   if (found.not_finite) return HEED_OK;
   o->steps++;
   prepare(&s, rate, clip > 0 ? HD_MIN(clip / (found.gradient_norm + 1e-6), 1) : 1);
-  hd_parallel(o->context, o->pieces, move_piece, &s);
+  hd_parallel_near(o->context, o->pieces, move_piece, &s);
   return HEED_OK;
 }

@@ -35,7 +35,7 @@ static inline void hd_row_piece(void *argument, int64_t i, int worker) {
 static inline void hd_row_run(heed_context *context, hd_row_work *work) {
   work->kernels = hd_kernels_of(context);
   work->block = hd_row_block(work);
-  hd_parallel(context, hd_row_pieces(work), hd_row_piece, work);
+  hd_parallel_near(context, hd_row_pieces(work), hd_row_piece, work);
 }
 
 #endif

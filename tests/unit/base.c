@@ -7,6 +7,7 @@
 #include "../../src/base/philox.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -207,6 +208,36 @@ static void workers_have_work(void **state) {
   heed_context_free(context);
 }
 
+struct visits {
+  atomic_int count[200], worker[200];
+};
+
+static void visit_piece(void *argument, int64_t i, int worker) {
+  struct visits *visits = argument;
+  atomic_fetch_add(&visits->count[i], 1);
+  atomic_store(&visits->worker[i], worker);
+}
+
+/* Every piece runs once, by a worker that has scratch memory, also where more workers than shares take part. */
+static void near_pieces_run_once(void **state) {
+  (void)state;
+  const int threads[] = {1, 2, 3, 64, 70};
+  const int64_t counts[] = {0, 1, 3, 69, 200};
+  for (int t = 0; t < HD_COUNT(threads); t++) {
+    heed_context *context = test_context(&(heed_options){.size = sizeof(heed_options), .threads = threads[t]});
+    for (int c = 0; c < HD_COUNT(counts); c++) {
+      struct visits visits;
+      for (int i = 0; i < 200; i++) atomic_init(&visits.count[i], 0), atomic_init(&visits.worker[i], -1);
+      hd_parallel_near(context, counts[c], visit_piece, &visits);
+      for (int i = 0; i < 200; i++) {
+        assert_int_equal(atomic_load(&visits.count[i]), i < counts[c]);
+        assert_true(atomic_load(&visits.worker[i]) < hd_workers(context, counts[c]));
+      }
+    }
+    heed_context_free(context);
+  }
+}
+
 static void files_are_written_aside(void **state) {
   (void)state;
   heed_context *context = test_context(NULL);
@@ -266,7 +297,8 @@ int main(void) {
       cmocka_unit_test(philox_known_answers),    cmocka_unit_test(halves_round_trip),         cmocka_unit_test(arena_survives_and_frees),
       cmocka_unit_test(views_are_checked),       cmocka_unit_test(views_that_share_elements), cmocka_unit_test(packed_views_do_not_overlap),
       cmocka_unit_test(overlap_is_never_missed), cmocka_unit_test(rows_fold_into_a_matrix),   cmocka_unit_test(options_have_a_size),
-      cmocka_unit_test(workers_have_work),       cmocka_unit_test(files_are_written_aside),   cmocka_unit_test(levels_have_names),
+      cmocka_unit_test(workers_have_work),       cmocka_unit_test(near_pieces_run_once),      cmocka_unit_test(files_are_written_aside),
+      cmocka_unit_test(levels_have_names),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
