@@ -16,8 +16,8 @@ INLINE vf numbers_at(const void *data, int64_t i, const heed_type type) {
   return type == HEED_F16 ? v_load_f16((const uint16_t *)data + i) : v_load_bf16((const uint16_t *)data + i);
 }
 
-/* Rows of a block are far away and too short for the hardware to foresee the next: so copying one asks for the one after the next. */
-enum { AHEAD_ROWS = 2 };
+/* Rows of a block are far away and too short for the hardware to foresee the next: so copying one asks for one that comes later. */
+enum { AHEAD_ROWS = 8 };
 
 /* May be beyond the array: asking for memory never fails. */
 INLINE void fetch_number(const void *data, int64_t i, const heed_type type) {
@@ -49,7 +49,8 @@ INLINE void gather_square(const hd_rectangle *from, int64_t r, int64_t c, const 
 #pragma GCC unroll 16
   for (int i = 0; i < LANES; i++, at += from->column_stride) {
     square[i] = i < here ? numbers_at(from->data, at, type) : v_set(0.0f);
-    FORGET(at); // otherwise the addresses of all columns are kept, on the stack
+    fetch_number(from->data, at + LANES * from->column_stride, type); // of the square below
+    FORGET(at);                                                       // otherwise the addresses of all columns are kept, on the stack
   }
   v_transpose(square);
   dst += r * stride + c;
