@@ -60,6 +60,15 @@ function(heed_beyond_core source result)
   set(${result} OFF PARENT_SCOPE)
 endfunction()
 
+# The long ones begin first, so that no core waits for the last of them.
+function(heed_long_tests_first)
+  foreach(name one_line_build cli_bench gemm chart cli_experiment cli cli_train cache attention_gradcheck operations page)
+    if(TEST ${name})
+      set_tests_properties(${name} PROPERTIES COST 100)
+    endif()
+  endforeach()
+endfunction()
+
 file(GLOB unit_tests CONFIGURE_DEPENDS tests/unit/*.c tests/complaints/*.c)
 foreach(source ${unit_tests})
   heed_beyond_core(${source} beyond_core)
@@ -87,6 +96,7 @@ add_test(NAME core COMMAND promise_core)
 set_tests_properties(core PROPERTIES LABELS unit)
 
 if(HEED_CORE_ONLY)
+  heed_long_tests_first()
   return()
 endif()
 
@@ -115,3 +125,4 @@ foreach(source ${benches})
 endforeach()
 
 include(tests/promises.cmake)
+heed_long_tests_first()
