@@ -660,7 +660,7 @@ static const option task_options[] = {
     OPTION("TASK", 0, CHOICE, NULL, task, "what to learn", .choices = "copy|reverse|sort|addition", .required = true),
     OPTION("letters", 0, WHOLE, "N", letters, "letters of a word, from one to this (default 20)", .low = 1, .high = 500),
     OPTION("symbols", 0, WHOLE, "N", symbols, "letters in use (default 26)", .low = 1, .high = 26),
-    OPTION("few-letters", 0, NUMBER, "P", few, "share of the words to learn from that use only the first few of them (default 0.25)",
+    OPTION("few-letters", 0, NUMBER, "P", few, "share of the words to learn from that use only the first few of them (default 0.5)",
            .low = 0, .high = 1),
     OPTION("digits", 0, WHOLE, "N", digits, "addition: digits of both numbers (default 3)", .low = 1, .high = 15),
     OPTION("reverse-digits", 0, FLAG, NULL, reverse_digits, "addition: the sum from its last digit on"),
@@ -753,6 +753,6 @@ const command command_train_task = {
     .options = task_options,
     .takes = TAKES_MACHINE | TAKES_SEED,
     .values_size = sizeof(values),
-    .defaults = &(const values){UNSAID, .few = 0.25},
+    .defaults = &(const values){UNSAID, .few = 0.5},
     .run = run_task,
 };
