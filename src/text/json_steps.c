@@ -3,6 +3,7 @@
  * Each is a tree of typed objects. They are flattened by one walker and looked up in a table a step; a type that is in no table is refused by name, because ids that are
  * almost right are worse than none. */
 #include "load_json.h"
+#include "wordpiece.h"
 #include "bpe.h"
 
 #include <stdio.h>
@@ -240,7 +241,7 @@ static heed_status read_metaspace_decoder(steps *s, const hd_json_place *place) 
 
 static heed_status read_words_decoder(steps *s, const hd_json_place *place) {
   if (!s->source->words) return unsupported(place, "type", hd_text_of("WordPiece"), "the decoder of a WordPiece model");
-  return hd_json_has(place, "prefix") ? only(place, "prefix", "##") : HEED_OK;
+  return hd_json_has(place, "prefix") ? only(place, "prefix", HD_WORD_GOES_ON) : HEED_OK;
 }
 
 static const step_kind decoders[] = {{"ByteFallback", ignore},

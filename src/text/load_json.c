@@ -1,7 +1,8 @@
-/* load_json.c: a Hugging Face tokenizer.json with a BPE model: vocabulary, added tokens and merges, and the names of the special tokens from the tokenizer_config.json beside
- * it. Ids must be exactly 0 … n − 1, each once. */
+/* load_json.c: a Hugging Face tokenizer.json with a BPE or WordPiece model: vocabulary, added tokens and merges, and the names of the special tokens from the
+ * tokenizer_config.json beside it. Ids must be exactly 0 … n − 1, each once. */
 #include "load_json.h"
 #include "bpe.h"
+#include "wordpiece.h"
 
 #include <stdio.h>
 
@@ -128,13 +129,14 @@ static heed_status check_words(const hd_json_source *source) {
   heed_text prefix;
   int64_t longest;
   char quoted[HD_QUOTE_LENGTH];
-  HD_TRY(hd_json_text_or(&source->model, "continuing_subword_prefix", "##", &prefix));
-  HD_REQUIRE(hd_text_is(prefix, "##"), source->context, HEED_E_UNSUPPORTED,
-             "%s: model.continuing_subword_prefix: heed does not know this (got \"%s\", known: ##)", source->file,
+  HD_TRY(hd_json_text_or(&source->model, "continuing_subword_prefix", HD_WORD_GOES_ON, &prefix));
+  HD_REQUIRE(hd_text_is(prefix, HD_WORD_GOES_ON), source->context, HEED_E_UNSUPPORTED,
+             "%s: model.continuing_subword_prefix: heed does not know this (got \"%s\", known: " HD_WORD_GOES_ON ")", source->file,
              hd_quote(prefix, quoted));
-  HD_TRY(hd_json_integer_or(&source->model, "max_input_chars_per_word", 100, 0, INT32_MAX, &longest));
-  HD_REQUIRE(longest == 100, source->context, HEED_E_UNSUPPORTED,
-             "%s: model.max_input_chars_per_word: heed does not know this (got %lld, known: 100)", source->file, (long long)longest);
+  HD_TRY(hd_json_integer_or(&source->model, "max_input_chars_per_word", HD_LONGEST_WORD, 0, INT32_MAX, &longest));
+  HD_REQUIRE(longest == HD_LONGEST_WORD, source->context, HEED_E_UNSUPPORTED,
+             "%s: model.max_input_chars_per_word: heed does not know this (got %lld, known: %d)", source->file, (long long)longest,
+             HD_LONGEST_WORD);
   return HEED_OK;
 }
 
@@ -201,7 +203,15 @@ static heed_status read_special(const hd_json_source *source, const hd_json_plac
   return HEED_OK;
 }
 
-static heed_status apply_config(const hd_json_source *source, const hd_json_place *config, hd_tokenizer_settings *settings) {
+/* What a source and its settings are to read_config. */
+typedef struct configuring {
+  const hd_json_source *source;
+  hd_tokenizer_settings *settings;
+} configuring;
+
+static heed_status read_config(void *user, const hd_json_place *config) {
+  const hd_json_source *source = ((const configuring *)user)->source;
+  hd_tokenizer_settings *settings = ((const configuring *)user)->settings;
   bool adds_bos, adds_eos;
   int32_t unknown = -1;
   HD_TRY(read_special(source, config, "bos_token", &settings->bos));
@@ -216,26 +226,26 @@ static heed_status apply_config(const hd_json_source *source, const hd_json_plac
   return HEED_OK;
 }
 
-static heed_status read_config(const hd_json_source *source, hd_tokenizer_settings *settings) {
+heed_status hd_tokenizer_config(heed_context *context, const char *file, hd_json_reader read, void *user) {
+  const char *slash = strrchr(file, '/');
+  const size_t directory = slash ? (size_t)(slash - file) + 1 : 0;
   static const char name[] = "tokenizer_config.json";
-  const char *slash = strrchr(source->file, '/');
-  size_t directory = slash ? (size_t)(slash - source->file) + 1 : 0;
-  int64_t bytes = (int64_t)(directory + sizeof name);
+  const int64_t bytes = (int64_t)(directory + sizeof name);
   char *path;
   json_t *config = NULL;
   heed_status status = HEED_OK;
-  HD_TRY(hd_allocate(source->context, "a path", bytes, 1, &path));
-  memcpy(path, source->file, directory);
+  HD_TRY(hd_allocate(context, "a path", bytes, 1, &path));
+  memcpy(path, file, directory);
   memcpy(path + directory, name, sizeof name);
   if (hd_file_exists(path)) {
     // model_max_length is 10^30 where a model has no limit.
-    hd_json_rules rules = {.limit = HD_JSON_CONFIG_BYTES, .big_integers = true};
-    HD_TRY_DONE(hd_json_load(source->context, path, rules, &config));
-    HD_TRY_DONE(apply_config(source, &(hd_json_place){source->context, path, "", config}, settings));
+    const hd_json_rules rules = {.limit = HD_JSON_CONFIG_BYTES, .big_integers = true};
+    HD_TRY_DONE(hd_json_load(context, path, rules, &config));
+    HD_TRY_DONE(read(user, &(hd_json_place){context, path, "", config}));
   }
 done:
   json_decref(config);
-  hd_release(source->context, path, bytes, 1);
+  hd_release(context, path, bytes, 1);
   return status;
 }
 
@@ -254,7 +264,7 @@ static heed_status load(hd_json_source *source, int64_t *capacity, heed_tokenize
   // A lone tokenizer.json has no names for its special tokens; those it puts around a text are the likely ones.
   if (spec.settings.before_count > 0) spec.settings.bos = spec.settings.before[0];
   if (spec.settings.after_count > 0) spec.settings.eos = spec.settings.after[0];
-  HD_TRY(read_config(source, &spec.settings));
+  HD_TRY(hd_tokenizer_config(source->context, source->file, read_config, &(configuring){source, &spec.settings}));
   return hd_tokenizer_new(source->context, &spec, out);
 }
 

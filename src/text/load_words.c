@@ -1,7 +1,6 @@
 /* load_words.c: a vocab.txt alone, as the first published BERTs have it: a token a line, the line's number its id. What the text goes through stands in the tokenizer_config.json beside
  * it, or is what BERT's own tokenizer does. */
-#include "tokenizer.h"
-#include "../io/json.h"
+#include "load_json.h"
 
 typedef struct words {
   heed_context *context;
@@ -39,41 +38,34 @@ static heed_status read_lines(words *w) {
   return HEED_OK;
 }
 
-/* tokenizer_config.json in the vocabulary's directory, where there is one. */
-static heed_status read_settings(const words *w, hd_bert_settings *bert) {
-  static const char name[] = "tokenizer_config.json";
-  const char *slash = strrchr(w->path, '/');
-  const size_t directory = slash ? (size_t)(slash - w->path) + 1 : 0;
-  char *path;
-  json_t *config = NULL;
-  heed_status status = HEED_OK;
-  *bert = (hd_bert_settings){true, true, true, true};
-  HD_TRY(hd_allocate(w->context, "a path", (int64_t)(directory + sizeof name), 1, &path));
-  memcpy(path, w->path, directory);
-  memcpy(path + directory, name, sizeof name);
-  if (hd_file_exists(path)) {
-    HD_TRY_DONE(hd_json_load(w->context, path, (hd_json_rules){.limit = HD_JSON_CONFIG_BYTES, .big_integers = true}, &config));
-    const hd_json_place place = {w->context, path, "", config};
-    HD_TRY_DONE(hd_json_bool_or(&place, "do_lower_case", true, &bert->lowers));
-    HD_TRY_DONE(hd_json_bool_or(&place, "strip_accents", bert->lowers, &bert->strips_accents));
-    HD_TRY_DONE(hd_json_bool_or(&place, "tokenize_chinese_chars", true, &bert->cuts_chinese));
+static heed_status read_config(void *user, const hd_json_place *config) {
+  hd_bert_settings *bert = user;
+  HD_TRY(hd_json_bool_or(config, "do_lower_case", true, &bert->lowers));
+  HD_TRY(hd_json_bool_or(config, "strip_accents", bert->lowers, &bert->strips_accents));
+  return hd_json_bool_or(config, "tokenize_chinese_chars", true, &bert->cuts_chinese);
+}
+
+/* Saved with two ids, a token would lose one of them. An empty line has an id too, but nothing becomes it. */
+static heed_status check_repeats(const words *w, const hd_vocabulary *vocabulary) {
+  char quoted[HD_QUOTE_LENGTH];
+  for (int64_t id = 0; id < w->count; id++) {
+    const heed_text text = hd_vocabulary_text(vocabulary, (int32_t)id);
+    const int32_t first = text.length > 0 ? hd_vocabulary_find(vocabulary, text.data, text.length) : (int32_t)id;
+    HD_REQUIRE(first == id, w->context, HEED_E_FORMAT, "%s: lines %lld and %lld hold the same token (got \"%s\")", w->path,
+               (long long)first + 1, (long long)id + 1, hd_quote(w->tokens[id], quoted));
   }
-done:
-  json_decref(config);
-  hd_release(w->context, path, (int64_t)(directory + sizeof name), 1);
-  return status;
+  return HEED_OK;
 }
 
 static heed_status build(words *w, heed_tokenizer **out) {
   hd_tokenizer_spec spec = {.file = w->path,
                             .tokens_place = "tokens",
-                            .merges_place = "merges",
-                            .settings = {.spelling = HD_SPELLS_WORDS, .strips_space = true, .bos = -1, .eos = -1},
+                            .settings = {.spelling = HD_SPELLS_WORDS, .strips_space = true, .bert = {true, true, true, true}},
                             .source = w,
                             .token = token_at};
   hd_tokenizer_settings *settings = &spec.settings;
   HD_TRY(read_lines(w));
-  HD_TRY(read_settings(w, &settings->bert));
+  HD_TRY(hd_tokenizer_config(w->context, w->path, read_config, &settings->bert));
   spec.token_count = w->count;
   settings->unknown = settings->stand_in = find(w, "[UNK]");
   settings->bos = settings->before[0] = find(w, "[CLS]");
@@ -81,13 +73,18 @@ static heed_status build(words *w, heed_tokenizer **out) {
   HD_REQUIRE(settings->unknown >= 0 && settings->bos >= 0 && settings->eos >= 0, w->context, HEED_E_FORMAT,
              "%s: no vocabulary of BERT's kind: [UNK], [CLS] or [SEP] is missing", w->path);
   settings->before_count = settings->after_count = 1;
-  return hd_tokenizer_new(w->context, &spec, out);
+  HD_TRY(hd_tokenizer_new(w->context, &spec, out));
+  return check_repeats(w, &(*out)->vocabulary);
 }
 
 heed_status hd_tokenizer_load_words(heed_context *context, const char *path, heed_tokenizer **out) {
   words w = {.context = context, .path = path};
   *out = NULL;
   heed_status status = build(&w, out);
+  if (status != HEED_OK) {
+    heed_tokenizer_free(*out);
+    *out = NULL;
+  }
   hd_release(context, w.tokens, w.room, sizeof *w.tokens);
   if (w.bytes) hd_release(context, w.bytes, w.size + 1, 1);
   return status;

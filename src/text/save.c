@@ -151,7 +151,8 @@ static json_t *pre_tokenizer(const heed_tokenizer *tokenizer) {
 
 static json_t *decoder(const hd_tokenizer_settings *settings) {
   if (settings->spelling == HD_SPELLS_BYTES) return byte_level(true, true);
-  if (settings->spelling == HD_SPELLS_WORDS) return json_pack("{s:s, s:s, s:b}", "type", "WordPiece", "prefix", "##", "cleanup", 1);
+  if (settings->spelling == HD_SPELLS_WORDS)
+    return json_pack("{s:s, s:s, s:b}", "type", "WordPiece", "prefix", HD_WORD_GOES_ON, "cleanup", 1);
   json_t *fuse = json_pack("{s:s}", "type", "Fuse");
   if (settings->spelling == HD_SPELLS_PLAIN) return fuse;
   json_t *list = json_array();
@@ -214,7 +215,7 @@ static json_t *model(const saving *s, json_t *vocabulary, json_t *merges) {
   if (settings->spelling == HD_SPELLS_WORDS) {
     json_decref(merges);
     return json_pack("{s:s, s:o, s:s, s:i, s:o}", "type", "WordPiece", "unk_token", name_of(s, settings->stand_in),
-                     "continuing_subword_prefix", "##", "max_input_chars_per_word", 100, "vocab", vocabulary);
+                     "continuing_subword_prefix", HD_WORD_GOES_ON, "max_input_chars_per_word", HD_LONGEST_WORD, "vocab", vocabulary);
   }
   return json_pack("{s:s, s:n, s:o, s:n, s:n, s:b, s:b, s:b, s:o, s:o}", "type", "BPE", "dropout", "unk_token",
                    name_of(s, settings->stand_in), "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",

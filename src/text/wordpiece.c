@@ -7,12 +7,14 @@
 
 #include <utf8proc.h>
 
-static const char goes_on[] = "##";
-enum { GOES_ON = sizeof goes_on - 1, LONGEST_WORD = 100 }; // characters; longer ones are unknown, as in all published files
+static const char goes_on[] = HD_WORD_GOES_ON;
+enum { GOES_ON = sizeof goes_on - 1 };
 
 bool hd_wordpiece_unspell(heed_text spelling, char *out, size_t *length) {
   const bool inner = spelling.length > GOES_ON && memcmp(spelling.data, goes_on, GOES_ON) == 0;
   const size_t skip = inner ? GOES_ON : 0;
+  *length = 0;
+  if (spelling.length == 0) return true; // no word is so short
   if (!inner) out[0] = ' ';
   memcpy(out + !inner, spelling.data + skip, spelling.length - skip);
   *length = spelling.length - skip + !inner;
@@ -21,7 +23,7 @@ bool hd_wordpiece_unspell(heed_text spelling, char *out, size_t *length) {
 
 size_t hd_wordpiece_spell(heed_text text, char *out) {
   const bool begins = text.length > 0 && text.data[0] == ' ';
-  const size_t prefix = begins ? 0 : GOES_ON;
+  const size_t prefix = begins || text.length == 0 ? 0 : GOES_ON;
   memcpy(out, goes_on, prefix);
   memcpy(out + prefix, text.data + begins, text.length - begins);
   return text.length - begins + prefix;
@@ -138,16 +140,21 @@ static size_t longest_token(const hd_vocabulary *vocabulary, heed_text word, siz
   return 0;
 }
 
-heed_status hd_wordpiece_piece(hd_merger *merger, const heed_tokenizer *tokenizer, heed_text word) {
-  HD_TRY(hd_merger_begin(merger, (int64_t)word.length));
-  size_t at = 0, length = 1;
-  if (characters(word) - 1 > LONGEST_WORD) length = 0;
-  for (int32_t id; at < word.length && length > 0; at += length) {
-    length = longest_token(&tokenizer->vocabulary, word, at, &id);
-    if (length > 0) hd_merger_append(merger, id, (uint32_t)length);
-  }
-  if (length > 0) return HEED_OK;
-  HD_TRY(hd_merger_begin(merger, (int64_t)word.length)); // nothing of it stays
+/* Nothing of it stays. */
+static heed_status unknown_word(hd_merger *merger, heed_text word) {
+  HD_TRY(hd_merger_begin(merger, 1));
   hd_merger_append(merger, -1, (uint32_t)word.length);
+  return HEED_OK;
+}
+
+heed_status hd_wordpiece_piece(hd_merger *merger, const heed_tokenizer *tokenizer, heed_text word) {
+  if (characters(word) - 1 > HD_LONGEST_WORD) return unknown_word(merger, word);
+  HD_TRY(hd_merger_begin(merger, (int64_t)word.length));
+  for (size_t at = 0, length; at < word.length; at += length) {
+    int32_t id;
+    length = longest_token(&tokenizer->vocabulary, word, at, &id);
+    if (length == 0) return unknown_word(merger, word);
+    hd_merger_append(merger, id, (uint32_t)length);
+  }
   return HEED_OK;
 }

@@ -4,6 +4,9 @@
 
 #include "merge.h"
 
+#define HD_WORD_GOES_ON "##"    /* before a token that goes on with a word */
+enum { HD_LONGEST_WORD = 100 }; /* characters; longer ones are unknown. Other marks and lengths are in no published file. */
+
 /* "##ing" is "ing", which goes on with a word; "the" is " the", which begins one. */
 bool hd_wordpiece_unspell(heed_text spelling, char *out, size_t *length);
 size_t hd_wordpiece_spell(heed_text text, char *out);

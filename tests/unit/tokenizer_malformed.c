@@ -28,7 +28,7 @@ static int make_directory(void **state) {
 }
 
 static int remove_directory(void **state) {
-  static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "model.gguf"};
+  static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "model.gguf", "vocab.txt"};
   (void)state;
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) unlink(path_of(names[i]));
   return rmdir(directory);
@@ -500,6 +500,61 @@ static void gguf_byte_level_is_checked(void **state) {
   heed_context_free(context);
 }
 
+/* ---- vocab.txt ------------------------------------------------------------------------------------------------------------ */
+
+#define WORDS "[PAD]\n[UNK]\n[CLS]\n[SEP]\n"
+
+static void vocabularies_alone_are_checked(void **state) {
+  static const struct {
+    const char *text, *place;
+  } cases[] = {
+      {"", "no vocabulary of BERT's kind: [UNK], [CLS] or [SEP] is missing"},
+      {"\n\n", "no vocabulary of BERT's kind"},
+      {"[PAD]\n[UNK]\n[CLS]\na\n", "no vocabulary of BERT's kind"},
+      {WORDS "a\nb\n##a\nb\n", "lines 6 and 8 hold the same token (got \"b\")"},
+      {WORDS "a\n##a\n##a", "lines 6 and 7 hold the same token (got \"##a\")"},
+      {WORDS "[CLS]\n", "lines 3 and 5 hold the same token (got \"[CLS]\")"},
+      {WORDS "a\nb\xFF\n", "tokens: token 5 is not UTF-8 (byte 1, got 0xFF)"},
+      {"\x1F\x8B\x08\n" WORDS, "tokens: token 0 is not UTF-8 (byte 1, got 0x8B)"},
+      {WORDS "\xED\xA0\x80\n", "tokens: token 4 is not UTF-8 (byte 0, got 0xED)"},
+  };
+  (void)state;
+  heed_context *context = watching_context();
+  write_file("vocab.txt", WORDS "a\n", sizeof WORDS "a\n" - 1);
+  expect_load(context, path_of("vocab.txt"));
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    write_file("vocab.txt", cases[i].text, strlen(cases[i].text));
+    expect_refusal(context, path_of("vocab.txt"), FORMAT, "vocab.txt", cases[i].place);
+  }
+  heed_context_free(context);
+}
+
+/* One line of 10 MB: no vocabulary by itself, and as a token among others nothing that anybody waits for. */
+static void a_line_without_an_end(void **state) {
+  enum { LENGTH = 10000000 };
+  (void)state;
+  heed_context *context = test_context(NULL);
+  heed_tokenizer *tokenizer;
+  char *text = malloc(LENGTH + sizeof WORDS);
+  int32_t *ids;
+  int64_t count;
+  memcpy(text, WORDS, sizeof WORDS - 1);
+  memset(text + sizeof WORDS - 1, 'a', LENGTH);
+  write_file("vocab.txt", text + sizeof WORDS - 1, LENGTH);
+  assert_int_equal(heed_tokenizer_load(context, path_of("vocab.txt"), &tokenizer), FORMAT);
+  assert_non_null(strstr(heed_error(context), "vocab.txt: no vocabulary of BERT's kind"));
+  assert_true(strlen(heed_error(context)) < 200);
+  write_file("vocab.txt", text, sizeof WORDS - 1 + LENGTH);
+  ok(context, heed_tokenizer_load(context, path_of("vocab.txt"), &tokenizer));
+  ok(context, heed_encode(context, tokenizer, (heed_text){text + sizeof WORDS - 1, LENGTH}, NULL, &ids, &count));
+  assert_int_equal(count, 1);
+  assert_int_equal(ids[0], 1); // longer than any word
+  heed_ids_free(context, ids, count);
+  heed_tokenizer_free(tokenizer);
+  free(text);
+  heed_context_free(context);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(ids_are_checked),
@@ -511,6 +566,8 @@ int main(void) {
       cmocka_unit_test(configs_are_checked),
       cmocka_unit_test(gguf_sentencepiece_is_checked),
       cmocka_unit_test(gguf_byte_level_is_checked),
+      cmocka_unit_test(vocabularies_alone_are_checked),
+      cmocka_unit_test(a_line_without_an_end),
   };
   return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }
