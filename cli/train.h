@@ -1,4 +1,4 @@
-/* train.h: one training run of the program: what the options ask for, and the loop that logs, saves and stops. */
+/* train.h: one training run of the program: what the options ask for, what it learns from, the loop that logs, saves and stops, and what its directory says afterwards. */
 #ifndef CLI_TRAIN_H
 #define CLI_TRAIN_H
 
@@ -49,10 +49,21 @@ typedef struct training {
   heed_labelled_data labelled_train, labelled_valid;
 } training;
 
+/* What an encoder is to say, by --objective. */
+heed_head train_head(const train_values *v);
+/* Fills what nobody has said: from --preset, then with the defaults of what is to be trained (train_settings.c). */
+#define TRAIN_PRESETS "nano-char-cpu|nano-char|512/8|768/12|1024/16"
+void train_settings_fill(train_values *v);
+/* t->settings, of a run whose data is open and of the model that it trains. */
+int train_settings_describe(training *t, const heed_learner_options *model);
+
+/* Tokenizer, sources and lengths of the data, and what the model must have for it (train_data.c). */
+int train_data_open(training *t, heed_learner_options *model);
+void train_data_close(training *t);
 /* Of a text, what goes into training; the rest is for validation. */
 #define TRAINING_SHARE 0.9
 
-/* What a directory says of its own training (training.txt, a "name value" a line). */
+/* What a directory says of its own training (training.txt, a "name value" a line; trained.c). */
 typedef struct trained {
   bool is_task;
   heed_task task;
