@@ -23,14 +23,9 @@ enum { OF_TEXT, OF_MASKED, OF_TASK, OF_LABELS };
 
 /* Adds −log softmax(logits)[target]; whether the target is the likeliest. */
 static bool add_token(sums *s, const float *logits, int64_t outputs, int32_t target) {
-  float top = logits[0];
-  int64_t best = 0;
+  const int64_t best = likeliest(logits, outputs);
+  const float top = logits[best];
   double sum = 0;
-  for (int64_t i = 1; i < outputs; i++)
-    if (logits[i] > top) {
-      top = logits[i];
-      best = i;
-    }
   for (int64_t i = 0; i < outputs; i++) sum += exp((double)(logits[i] - top));
   s->loss += log(sum) + (double)(top - logits[target]);
   s->tokens++;
@@ -243,12 +238,9 @@ static int run(const void *pointer) {
   const heed_session_options options = {.size = sizeof options, .capacity = length};
   TRY(check(m.context, heed_session_new(m.context, m.model, &options, &session)));
   if (is_labels) {
-    const bool own = !v->data && !trained.validation[0];
-    TRY(eval_labelled(&m,
-                      v->data ? v->data
-                      : own   ? trained.data
-                              : trained.validation,
-                      own ? FOR_VALIDATION : (label_choice){0}, session, length, logits, &s));
+    const bool apart = v->data || trained.validation[0]; // a file that training has not seen
+    const char *file = v->data ? v->data : apart ? trained.validation : trained.data;
+    TRY(eval_labelled(&m, file, apart ? (label_choice){0} : FOR_VALIDATION, session, length, logits, &s));
   } else if (is_task) TRY(eval_task(&m, &trained.task, (uint64_t)v->common.seed, v->count, session, logits, &s));
   else {
     const reading text = {v->data ? v->data : trained.data, v->data ? 0 : TRAINING_SHARE, length, trained.mask, (uint64_t)v->common.seed};
@@ -275,11 +267,10 @@ const command command_eval = {
     .name = "eval",
     .summary = "measure loss, perplexity, bits a character, or exact answers",
     .about = "Cuts a text into windows of the model's context, without overlap, and prints the mean loss of a token in nats, the "
-             "perplexity and the bits a "
-             "character. A model trained on a task is asked sequences that training never showed: the exact match is the share that it "
+             "perplexity and the bits a character. A model trained on a task is asked sequences that training never showed: the exact "
+             "match is the share that it "
              "gets right to the letter. An encoder is asked for masked tokens, the same for the same --seed: loss and perplexity are "
-             "theirs. One that was trained "
-             "on labels prints how many it gets right, of the texts or of the words.",
+             "theirs. One that was trained on labels prints how many it gets right, of the texts or of the words.",
     .examples = "  heed eval nano\n  heed eval SmolLM2.gguf --data text.txt --context 512 --json\n",
     .options = options,
     .takes = TAKES_MACHINE | TAKES_JSON | TAKES_SEED,

@@ -1,5 +1,6 @@
 /* experiment_model.c: a transformer from the parts of nn.h, and a training loop small enough to read in one go. */
 #include "experiment_model.h"
+#include "model.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -128,14 +129,6 @@ done:
   return code;
 }
 
-/* Whether the likeliest of `classes` is the target. */
-static bool is_right(const float *logits, int64_t classes, int32_t target) {
-  int64_t best = 0;
-  for (int64_t k = 1; k < classes; k++)
-    if (logits[k] > logits[best]) best = k;
-  return best == target;
-}
-
 static int examine(course *c, outcome *o) {
   enum { BATCHES = 8 };
   const lesson *l = c->lesson;
@@ -153,7 +146,7 @@ static int examine(course *c, outcome *o) {
       bool all = true;
       for (int64_t k = i * row; k < (i + 1) * row; k++) {
         if (c->targets[k] < 0) continue;
-        bool good = is_right(value + k * classes, classes, c->targets[k]);
+        bool good = likeliest(value + k * classes, classes) == c->targets[k];
         asked++;
         right += good;
         all &= good;

@@ -17,7 +17,8 @@ typedef struct values {
 typedef struct labelling {
   const values *v;
   loaded m;
-  label_rows rows;
+  const char *source; /* of the lines, for messages */
+  label_rows rows;    /* of one line */
   heed_session *session;
   float *logits; /* [context, outputs], of one row */
   int64_t line;
@@ -61,13 +62,6 @@ static void split(labelling *l, heed_text line) {
     l->marks[i] = (int32_t)i;
     l->best[i] = -1;
   }
-}
-
-static int64_t likeliest(const float *logits, int64_t count) {
-  int64_t best = 0;
-  for (int64_t i = 1; i < count; i++)
-    if (logits[i] > logits[best]) best = i;
-  return best;
 }
 
 /* What the model says of each marked place of a row. */
@@ -146,17 +140,15 @@ static int label_line(labelling *l, heed_text line) {
   if (line.length > 0 && line.data[line.length - 1] == '\r') line.length--;
   split(l, line);
   if (l->count == 0) return EXIT_OK;
-  TRY(label_rows_open(l->m.context, l->m.tokenizer, l->rows.path, l->m.info.head, l->m.info.context, &l->rows));
+  TRY(label_rows_open(l->m.context, l->m.tokenizer, l->source, l->m.info.head, l->m.info.context, &l->rows));
   TRY(label_rows_add(&l->rows, l->words, l->count, l->marks));
   for (int64_t r = 0; r < l->rows.count; r++) TRY(run_row(l, r));
   l->cut += l->rows.cut;
   if (l->v->common.json) print_json(l, line);
   else print_line(l, line);
   code = out_flush();
-done:;
-  const char *path = l->rows.path;
+done:
   label_rows_free(&l->rows);
-  l->rows.path = path;
   return code;
 }
 
@@ -197,7 +189,7 @@ static int run(const void *pointer) {
   const heed_session_options options = {.size = sizeof options};
   TRY(check(l.m.context, heed_session_new(l.m.context, l.m.model, &options, &l.session)));
   l.logits = allocate("logits", (l.m.info.head == HEED_HEAD_CLASS ? 1 : l.m.info.context) * l.m.info.outputs, sizeof *l.logits);
-  l.rows.path = stream ? "standard input" : "TEXT";
+  l.source = stream ? "standard input" : "TEXT";
   progress_show(false);
   TRY(stream ? label_stream(&l) : label_argument(&l, v->text));
   if (l.cut > 0)
@@ -225,10 +217,8 @@ const command command_label = {
     .name = "label",
     .summary = "label texts or their words with an encoder that was trained on labels",
     .about = "Reads texts, a line each. A model for classes prints LABEL, tab, text; a model for labels prints WORD, tab, LABEL for each "
-             "word (what "
-             "stands between white space) and an empty line after each text: the forms that `heed train encoder` reads. A word that the "
-             "model has no "
-             "token for gets \"-\". With --json an object a line, with all logits and probabilities.",
+             "word (what stands between white space) and an empty line after each text: the forms that `heed train encoder` reads. A word "
+             "that the model has no token for gets \"-\". With --json an object a line, with all logits and probabilities.",
     .examples = "  heed label reviews \"what a film\"\n  heed label tagger < sentences.txt > sentences.conll\n",
     .options = options,
     .takes = TAKES_MACHINE | TAKES_JSON,

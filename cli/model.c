@@ -28,6 +28,13 @@ int model_generates(const loaded *m) {
                   m->info.name);
 }
 
+int64_t likeliest(const float *logits, int64_t count) {
+  int64_t best = 0;
+  for (int64_t i = 1; i < count; i++)
+    if (logits[i] > logits[best]) best = i;
+  return best;
+}
+
 int prompt_check(const loaded *m, const prompt *p) {
   if (p->count == 0 || p->no_text) return usage_error("the prompt is empty (give a text, or --ids)");
   if (p->count > m->info.context)
