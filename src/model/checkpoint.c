@@ -48,7 +48,7 @@ static heed_status listing_open(heed_context *context, const char *directory, co
   return HEED_OK;
 }
 
-/* CRC-32 of all that is frozen; 0 where nothing is. A pass over them, which reads as much as a save of the others writes. */
+/* CRC-32 of all that is frozen; 0 where nothing is. */
 static uint32_t frozen_crc(const heed_parameters *set) {
   uLong crc = 0;
   for (int64_t i = 0; i < heed_parameters_count(set); i++) {
@@ -139,11 +139,12 @@ static heed_status read_state(const hd_checkpoint *checkpoint, const json_t *jso
   HD_TRY(hd_json_text(&place, "settings", &kept));
   HD_TRY(hd_arena_text((hd_arena *)&checkpoint->arena, context, kept.data, kept.length, &copy));
   HD_TRY(compare_settings(context, checkpoint->path, copy, settings));
-  int64_t frozen;
-  HD_TRY(hd_json_integer_or(&place, "frozen_crc32", 0, 0, UINT32_MAX, &frozen));
-  HD_REQUIRE(frozen == frozen_crc(learner->parameters), context, HEED_E_ARGUMENT,
+  const int64_t here = frozen_crc(learner->parameters);
+  int64_t there;
+  HD_TRY(hd_json_integer_or(&place, "frozen_crc32", 0, 0, UINT32_MAX, &there));
+  HD_REQUIRE(there == here, context, HEED_E_ARGUMENT,
              "%s: the run was begun with other frozen parameters (checksum %08llx there, %08llx here)", checkpoint->path,
-             (unsigned long long)frozen, (unsigned long long)frozen_crc(learner->parameters));
+             (unsigned long long)there, (unsigned long long)here);
   HD_TRY(read_where(&place, state));
   return hd_json_integer(&place, "optimiser_steps", 0, INT64_MAX, optimiser_steps);
 }

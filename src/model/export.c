@@ -35,12 +35,12 @@ typedef struct stored_rows {
 static void bring(heed_context *context, const void *data, float *out) {
   const stored_rows *all = data;
   const hd_matrix *part = all->part;
-  for (int64_t at = all->first, end = all->first + all->rows; at < end; part++) {
-    const int64_t rows = HD_MIN(end, part->outputs) - at;
-    if (rows > 0) hd_matrix_rows(context, part, at, rows, out);
-    out += HD_MAX(rows, 0) * part->inputs;
-    at += HD_MAX(rows, 0) - part->outputs; // counted from the next part's first row
-    end -= part->outputs;
+  for (int64_t row = all->first, end = row + all->rows, top = 0; row < end; top += part++->outputs) { // top: the part's first row
+    const int64_t rows = HD_MIN(end, top + part->outputs) - row;
+    if (rows <= 0) continue;
+    hd_matrix_rows(context, part, row - top, rows, out);
+    out += rows * part->inputs;
+    row += rows;
   }
 }
 

@@ -73,13 +73,14 @@ static heed_nn_block make_layer(hd_maker *m) {
   return b;
 }
 
-static heed_status make_labels(heed_learner *learner) {
-  HD_TRY(hd_arena_allocate(&learner->arena, learner->context, "layers", learner->spec.layers, sizeof *learner->labels, &learner->labels));
+static heed_status name_layers(heed_learner *learner) {
+  HD_TRY(hd_arena_allocate(&learner->arena, learner->context, "layers", learner->spec.layers, sizeof *learner->layer_names,
+                           &learner->layer_names));
   for (int64_t i = 0; i < learner->spec.layers; i++) {
     char text[32], *copy;
     int length = snprintf(text, sizeof text, "layer %lld", (long long)i);
     HD_TRY(hd_arena_text(&learner->arena, learner->context, text, (size_t)length, &copy));
-    learner->labels[i] = copy;
+    learner->layer_names[i] = copy;
   }
   return HEED_OK;
 }
@@ -214,7 +215,7 @@ static heed_status fill(heed_learner *learner) {
   HD_TRY(make_tables(learner));
   HD_TRY(heed_parameters_new(learner->context, &learner->parameters));
   HD_TRY(hd_arena_allocate(&learner->arena, learner->context, "layers", learner->spec.layers, sizeof *learner->layers, &learner->layers));
-  return make_labels(learner);
+  return name_layers(learner);
 }
 
 heed_status hd_learner_start(heed_context *context, const hd_transformer_spec *spec, double dropout, heed_learner **out) {
@@ -335,7 +336,7 @@ static heed_tensor *states(heed_learner *learner, heed_tape *tape, heed_tensor *
   for (int64_t i = 0; i < learner->spec.layers; i++) {
     heed_nn_block block = learner->layers[i];
     block.attention.attention = &attention;
-    heed_tape_label(tape, learner->labels[i]);
+    heed_tape_label(tape, learner->layer_names[i]);
     x = heed_nn_block_apply(tape, &block, x);
   }
   heed_tape_label(tape, "the head");

@@ -17,7 +17,7 @@ struct heed_learner {
   heed_tensor *head_dense, *head_dense_bias, *head_bias; /* dense: before a head for tokens, or the pooler of a class */
   const char *const *label_names;                        /* [spec.labels] */
   heed_nn_block *layers;
-  const char **labels; /* "layer 3", for messages */
+  const char **layer_names; /* "layer 3", for messages */
   heed_attention attention;
   heed_rope rope;
   heed_view cosine, sine; /* [context, rotary_dim/2] */

@@ -22,9 +22,11 @@ static heed_learner *learner_of(heed_context *context, heed_model *model, int64_
   return learner;
 }
 
+static int64_t rows_of(const heed_model *model, int64_t count) { return test_info(model).head == HEED_HEAD_CLASS ? 1 : count; }
+
 static void model_logits(heed_context *context, heed_model *model, const int32_t *ids, int64_t count, float *logits) {
   heed_session *session = test_session(context, model, 0);
-  ok(context, heed_session_run(session, ids, count, logits, count, NULL));
+  ok(context, heed_session_run(session, ids, count, logits, rows_of(model, count), NULL));
   heed_session_free(session);
 }
 
@@ -42,23 +44,29 @@ static void same_logits(heed_context *context, heed_learner *learner, const int3
   heed_tape_free(tape);
 }
 
-static void saved_gives(heed_context *context, heed_learner *learner, const int32_t *ids, int64_t count, const float *want,
-                        double tolerance, const char *what) {
+/* The learner as a model, by way of a directory. */
+static heed_model *saved(heed_context *context, heed_learner *learner) {
   char path[] = "/tmp/heed-from-XXXXXX", command[64];
   heed_model *model;
   assert_non_null(mkdtemp(path));
   ok(context, heed_learner_save(learner, NULL, path));
   ok(context, heed_model_load(context, path, &model));
-  const int64_t vocabulary = test_info(model).vocabulary;
-  float *logits = malloc((size_t)(count * vocabulary) * sizeof *logits);
+  snprintf(command, sizeof command, "rm -r '%s'", path);
+  assert_int_equal(system(command), 0);
+  return model;
+}
+
+static void saved_gives(heed_context *context, heed_learner *learner, const int32_t *ids, int64_t count, const float *want,
+                        double tolerance, const char *what) {
+  heed_model *model = saved(context, learner);
+  const int64_t numbers = rows_of(model, count) * test_info(model).outputs;
+  float *logits = malloc((size_t)numbers * sizeof *logits);
   model_logits(context, model, ids, count, logits);
-  for (int64_t i = 0; i < count * vocabulary; i++)
+  for (int64_t i = 0; i < numbers; i++)
     if (!(fabs(logits[i] - want[i]) <= tolerance))
       fail_msg("%s, saved: logit %lld is %.9g, was %.9g", what, (long long)i, logits[i], want[i]);
   free(logits);
   heed_model_free(model);
-  snprintf(command, sizeof command, "rm -r '%s'", path);
-  assert_int_equal(system(command), 0);
 }
 
 static void begins_where_the_model_is(void **state) {
@@ -88,6 +96,51 @@ static void begins_where_the_model_is(void **state) {
     }
     heed_model_free(model);
     free(want);
+  }
+  heed_context_free(context);
+}
+
+/* Heads for labels and, through a pooler, for a class: the logits of the model to the bit, frozen or not, and its labels. */
+static void heads_that_say_labels(void **state) {
+  (void)state;
+  enum { LABELS = 3, VOCABULARY = 40 };
+  static const char *const names[LABELS] = {"no", "perhaps", "yes"}, *const patterns[] = {"pooler.*", "*.weight"};
+  heed_context *context = test_context(NULL);
+  int32_t ids[POSITIONS];
+  float want[POSITIONS * LABELS];
+  for (int i = 0; i < POSITIONS; i++) ids[i] = (i * 7 + 3) % VOCABULARY;
+  for (int head = HEED_HEAD_LABELS; head <= HEED_HEAD_CLASS; head++) {
+    const heed_learner_options options = {.size = sizeof options,
+                                          .kind = HEED_LEARNER_ENCODER,
+                                          .layers = 2,
+                                          .heads = 2,
+                                          .width = 32,
+                                          .context = POSITIONS,
+                                          .vocabulary = VOCABULARY,
+                                          .head = (heed_head)head,
+                                          .labels = LABELS,
+                                          .label_names = names};
+    heed_learner *first;
+    ok(context, heed_learner_new(context, &options, &first));
+    for (int64_t i = 0; i < heed_parameters_count(first->parameters); i++) // biases too
+      ok(context, heed_tensor_initialise(context, heed_parameters_at(first->parameters, i), HEED_INITIAL_NORMAL, 0.3, 5, (uint64_t)i));
+    heed_model *model = saved(context, first);
+    heed_learner_free(first);
+    model_logits(context, model, ids, POSITIONS, want);
+    for (int how = 0; how <= 2; how++) { // nothing frozen, the pooler, every matrix
+      if (how == 1 && head == HEED_HEAD_LABELS) continue;
+      heed_learner *learner = learner_of(context, model, how > 0, how > 0 ? &patterns[how - 1] : NULL);
+      const heed_tensor *pooler = heed_parameters_find(learner->parameters, "pooler.weight");
+      assert_int_equal(pooler != NULL, head == HEED_HEAD_CLASS);
+      if (pooler) assert_int_equal(pooler->stored != NULL, how > 0);
+      same_logits(context, learner, ids, POSITIONS, want, 0, "a head for labels");
+      saved_gives(context, learner, ids, POSITIONS, want, 0, "a head for labels");
+      heed_model *again = saved(context, learner);
+      for (int i = 0; i < LABELS; i++) assert_string_equal(heed_model_label(again, i), names[i]);
+      heed_model_free(again);
+      heed_learner_free(learner);
+    }
+    heed_model_free(model);
   }
   heed_context_free(context);
 }
@@ -251,6 +304,7 @@ static void refusals(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(begins_where_the_model_is),
+      cmocka_unit_test(heads_that_say_labels),
       cmocka_unit_test(only_the_others_learn),
       cmocka_unit_test(goes_on_with_the_same_frozen_ones),
       cmocka_unit_test(refusals),
