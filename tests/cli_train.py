@@ -200,7 +200,7 @@ class From(Training):
             self.assertEqual(before[name] == after[name], frozen, name)
         self.assertLess(self.loss(self.path("run")), 0.9 * self.loss(STORIES_HF))
         newest = self.newest(self.path("run"))
-        self.assertLess(os.path.getsize(os.path.join(newest, "moments.safetensors")), 2 * sum(len(t) for t in before.values()) / 2)
+        self.assertLess(os.path.getsize(os.path.join(newest, "moments.safetensors")), sum(len(t) for t in before.values()))  # of all that learns it would be twice as much
 
     def test_quantised(self):
         settings = ("--tokens", os.path.join(STORIES_HF, "tokenizer.json"), "--steps", "20", *self.frozen)
