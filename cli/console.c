@@ -116,6 +116,14 @@ void *allocate(const char *what, int64_t count, size_t size) {
   return memory;
 }
 
+void *grown(const char *what, void *array, int64_t *room, int64_t needed, size_t size) {
+  if (needed <= *room) return array;
+  *room = needed > 2 * *room ? needed : 2 * *room;
+  void *larger = realloc(array, (size_t)*room * size);
+  if (!larger) exit(error_of(EXIT_NO_MEMORY, "out of memory (%s, %lld × %zu bytes)", what, (long long)*room, size));
+  return larger;
+}
+
 /* ---- progress and Ctrl-C ------------------------------------------------------------------------------------------------- */
 
 enum { BAR_CELLS = 24 };

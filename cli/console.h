@@ -38,6 +38,8 @@ int check(const heed_context *context, heed_status status);
 
 /* Zeroed memory for free(); ends the process with a message and EXIT_NO_MEMORY where there is none. */
 void *allocate(const char *what, int64_t count, size_t size);
+/* The array, moved where there is no room for `needed` elements: *room is then that or twice what it was. Ends the process likewise. */
+void *grown(const char *what, void *array, int64_t *room, int64_t needed, size_t size);
 
 /* ---- a context that people watch ----------------------------------------------------------------------------------------- */
 

@@ -21,16 +21,13 @@ typedef struct stream {
   int32_t *ids;
   int64_t count;
   char *text;
-  size_t length, capacity;
+  size_t length;
+  int64_t capacity;
   int code; /* of standard output */
 } stream;
 
 static void keep_text(stream *s, heed_text text) {
-  if (s->length + text.length > s->capacity) {
-    s->capacity = 2 * (s->length + text.length);
-    s->text = realloc(s->text, s->capacity);
-    if (!s->text) exit(error_of(EXIT_NO_MEMORY, "out of memory (%zu bytes of text)", s->capacity));
-  }
+  s->text = grown("text", s->text, &s->capacity, (int64_t)(s->length + text.length), 1);
   if (text.length) memcpy(s->text + s->length, text.data, text.length);
   s->length += text.length;
 }

@@ -25,11 +25,7 @@ static heed_text copy_text(heed_text text) {
 
 static bool collect(void *user, const heed_file_item *item) {
   listing *l = user;
-  if (l->count == l->capacity) {
-    l->capacity = l->capacity ? 2 * l->capacity : 64;
-    l->items = realloc(l->items, (size_t)l->capacity * sizeof *l->items);
-    if (!l->items) exit(error_of(EXIT_NO_MEMORY, "out of memory (%lld entries)", (long long)l->capacity));
-  }
+  l->items = grown("entries", l->items, &l->capacity, l->count + 1, sizeof *l->items);
   heed_file_item *copy = &l->items[l->count++];
   *copy = *item;
   copy->name = copy_text(item->name);

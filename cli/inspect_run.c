@@ -21,8 +21,7 @@ bool training_is(const char *directory) {
 
 static void keep(void *user, const heed_checkpoint_info *info) {
   training_listing *run = user;
-  run->item = realloc(run->item, (size_t)(run->count + 1) * sizeof *run->item);
-  if (!run->item) exit(error_of(EXIT_NO_MEMORY, "out of memory (%lld checkpoints)", (long long)run->count));
+  run->item = grown("checkpoints", run->item, &run->room, run->count + 1, sizeof *run->item);
   const char *slash = strrchr(info->path, '/');
   struct training_item *item = &run->item[run->count++];
   *item = (struct training_item){.damaged = info->damage != NULL, .state = info->state};

@@ -6,17 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- memory that grows ----------------------------------------------------------------------------------------------------------- */
-
-static void *grown(void *array, int64_t *room, int64_t needed, size_t size) {
-  if (needed <= *room) return array;
-  *room = needed > 2 * *room ? needed : 2 * *room;
-  void *larger = realloc(array, (size_t)*room * size);
-  if (larger) return larger;
-  error_of(EXIT_NO_MEMORY, "out of memory: labelled texts");
-  exit(EXIT_NO_MEMORY);
-}
-
 /* ---- files ------------------------------------------------------------------------------------------------------------------------- */
 
 typedef struct reading {
@@ -28,7 +17,7 @@ typedef struct reading {
 static void end_example(reading *r) {
   labelled_file *f = r->file;
   if (f->unit_count == f->begin[f->count]) return;
-  f->begin = grown(f->begin, &r->begin_room, f->count + 2, sizeof *f->begin);
+  f->begin = grown("labelled texts", f->begin, &r->begin_room, f->count + 2, sizeof *f->begin);
   f->begin[++f->count] = f->unit_count;
 }
 
@@ -52,7 +41,7 @@ static int read_line(reading *r, heed_text line) {
   if (u.text.length == 0) return wrong(r, is_class ? "there is no text" : "there is no token");
   if (memchr(u.label.data, '\t', u.label.length)) return wrong(r, "there is a second tab");
   labelled_file *f = r->file;
-  f->units = grown(f->units, &r->unit_room, f->unit_count + 1, sizeof *f->units);
+  f->units = grown("labelled texts", f->units, &r->unit_room, f->unit_count + 1, sizeof *f->units);
   f->units[f->unit_count++] = u;
   if (is_class) end_example(r);
   return EXIT_OK;
@@ -62,7 +51,7 @@ int labelled_read(const char *path, heed_head head, labelled_file *out) {
   reading r = {.file = out, .head = head};
   size_t length = 0;
   *out = (labelled_file){.path = path};
-  out->begin = grown(NULL, &r.begin_room, 1, sizeof *out->begin);
+  out->begin = grown("labelled texts", NULL, &r.begin_room, 1, sizeof *out->begin);
   out->begin[0] = 0;
   int code = read_whole_file(path, &out->bytes, &length);
   if (code == EXIT_OK && length == 0) code = error_of(EXIT_BAD_FILE, "%s: the file is empty", path);
@@ -145,8 +134,8 @@ int64_t label_find(const label_list *list, heed_text name) {
 
 static void add_token(label_rows *r, int32_t id, int32_t mark) {
   int64_t room = r->room;
-  r->ids = grown(r->ids, &room, r->length + 1, sizeof *r->ids);
-  r->marks = grown(r->marks, &r->room, r->length + 1, sizeof *r->marks);
+  r->ids = grown("labelled texts", r->ids, &room, r->length + 1, sizeof *r->ids);
+  r->marks = grown("labelled texts", r->marks, &r->room, r->length + 1, sizeof *r->marks);
   r->ids[r->length] = id;
   r->marks[r->length++] = mark;
 }
@@ -155,7 +144,7 @@ int label_rows_open(heed_context *context, const heed_tokenizer *tokenizer, cons
                     label_rows *out) {
   *out =
       (label_rows){.context = context, .tokenizer = tokenizer, .path = path, .head = head, .limit = limit, .info.size = sizeof out->info};
-  out->begin = grown(NULL, &out->begin_room, 1, sizeof *out->begin);
+  out->begin = grown("labelled texts", NULL, &out->begin_room, 1, sizeof *out->begin);
   out->begin[0] = 0;
   int code = check(context, heed_tokenizer_describe(tokenizer, &out->info));
   const int64_t around = out->info.before_count + out->info.after_count;
@@ -177,7 +166,7 @@ static void begin_row(label_rows *r) {
 
 static void end_row(label_rows *r) {
   for (int i = 0; i < r->info.after_count; i++) add_token(r, r->info.after[i], -1);
-  r->begin = grown(r->begin, &r->begin_room, r->count + 2, sizeof *r->begin);
+  r->begin = grown("labelled texts", r->begin, &r->begin_room, r->count + 2, sizeof *r->begin);
   r->begin[++r->count] = r->length;
   const int64_t length = r->length - r->begin[r->count - 1];
   if (length > r->longest) r->longest = length;

@@ -81,7 +81,7 @@ int trained_read(heed_context *context, const char *directory, trained *out);
 typedef struct training_listing {
   trained about;
   struct training_item *item; /* checkpoints, newest first */
-  int64_t count;
+  int64_t count, room;
   bool has_best, damaged; /* something is: said on standard error */
 } training_listing;
 /* Whether it is one: training.txt or checkpoints. */
