@@ -279,6 +279,12 @@ class Tokenize(Case):
         self.refuses(BAD_FILE, ["UTF-8", "byte 1"], "tokenize", STORIES, "-", stdin=b"a\xffb")
         self.refuses(BAD_FILE, ["UTF-8", "byte 1"], "tokenize", STORIES, b"a\xffb")
 
+    def test_a_vocabulary_alone(self):
+        head = b"[UNK]\n[CLS]\n[SEP]\n"
+        self.assertEqual(self.prints("tokenize", self.path("vocab.txt", head + b"once\n"), "Once upon", "--ids"), "1,3,0,2\n")
+        for content, said in ((b"", "is missing"), (head + b"a\na\n", "lines 4 and 5 hold the same token"), (head + b"\xff\n", "not UTF-8"), (b"a" * 10_000_000, "is missing")):
+            self.refuses(BAD_FILE, ["vocab.txt: ", said], "tokenize", self.path("vocab.txt", content), "a text")
+
     def test_bad_ids(self):
         self.refuses(USAGE, ["--decode: no token 512", "0 to 511"], "tokenize", STORIES, "--decode", "1,512")
         self.refuses(USAGE, ["--decode", "list of token ids"], "tokenize", STORIES, "--decode", "1,x")
