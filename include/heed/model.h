@@ -98,8 +98,10 @@ HEED_API heed_status heed_session_truncate(heed_session *session, int64_t length
 /* Keeps the longest common prefix of ids and what the session holds (at most count − 1, so that there is something left to run), forgets the rest, returns its length. */
 HEED_API int64_t heed_session_reuse(heed_session *session, const int32_t *ids, int64_t count);
 
-/* Runs ids [count] after what the session holds, which is nothing where the model is an encoder. logits NULL or [rows, outputs] for the last `rows` of them (1 ≤ rows ≤ count; of a model that gives a class, rows is 1 and the row that of the sequence). watch may be NULL.
- * On error the session holds what it held before. HEED_E_ARGUMENT (an id out of range, more positions than capacity, an encoder that holds something), HEED_E_MEMORY, HEED_E_CANCELLED (progress "prefill"). */
+/* Runs ids [count] after what the session holds, which is nothing where the model is an encoder. logits NULL or [rows, outputs] for the
+ * last `rows` of them (1 ≤ rows ≤ count; of a model that gives a class, rows is 1 and the row that of the sequence). watch may be NULL. On
+ * error the session holds what it held before. HEED_E_ARGUMENT (an id out of range, more positions than capacity, an encoder that holds
+ * something), HEED_E_MEMORY, HEED_E_CANCELLED (progress "prefill"). */
 HEED_API heed_status heed_session_run(heed_session *session, const int32_t *ids, int64_t count, float *logits, int64_t rows,
                                       const heed_watch *watch);
 

@@ -43,8 +43,8 @@ typedef struct heed_parameter_options {
 /* A parameter of zeros. name is copied and must be new. HEED_E_ARGUMENT, HEED_E_OVERFLOW, HEED_E_MEMORY; *out is NULL on error. */
 HEED_API heed_status heed_parameters_add(heed_parameters *parameters, const char *name, int ndim, const int64_t *dim,
                                          const heed_parameter_options *options, heed_tensor **out);
-/* A weight matrix [outputs, inputs] that stays as model files store it: type by its name in GGUF ("F16", "BF16", "Q8_0", "Q4_0", "Q4_K", ...), rows in the file's layout, each a whole number of blocks;
- * they are copied, packed for the kernels. It is frozen. As w of heed_tape_linear and table of heed_tape_embedding it is what it would be in f32, to the bit, and gradients pass through to x, but
+/* A weight matrix [outputs, inputs] that stays as model files store it: type by its name in GGUF ("F16", "BF16", "Q8_0", "Q4_0", "Q4_K",
+ * ...), rows in the file's layout, each a whole number of blocks; they are copied, packed for the kernels. It is frozen. As w of heed_tape_linear and table of heed_tape_embedding it is what it would be in f32, to the bit, and gradients pass through to x, but
  * no more than a piece of it is ever in f32; other operations refuse it (HEED_E_TYPE), and heed_tensor_value has no data. HEED_E_ARGUMENT, HEED_E_TYPE (no such type), HEED_E_SHAPE,
  * HEED_E_OVERFLOW, HEED_E_MEMORY; *out is NULL on error. */
 HEED_API heed_status heed_parameters_add_stored(heed_parameters *parameters, const char *name, const char *type, int64_t outputs,

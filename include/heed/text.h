@@ -49,8 +49,8 @@ typedef struct heed_tokenizer_info {
   bool adds_bos, adds_eos;   /* what encode does with add_special */
   int32_t mask;              /* the special token [MASK] or <mask>; −1 where there is none */
   int32_t pad;               /* [PAD] or <pad>, likewise */
-  const int32_t *before,
-      *after; /* what encode puts around a text with add_special, [before_count] and [after_count]; borrowed from the tokenizer */
+  /* What encode puts around a text with add_special, [before_count] and [after_count]; borrowed from the tokenizer. */
+  const int32_t *before, *after;
   int before_count, after_count;
 } heed_tokenizer_info;
 /* HEED_E_ARGUMENT: null, or info's size is not set. */

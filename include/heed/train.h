@@ -25,18 +25,18 @@ typedef struct heed_learner_options {
   size_t size;
   heed_learner_kind kind;
   int64_t layers, heads, kv_heads, width, feed_forward, context, vocabulary;
-  bool rotary;    /* GPT, encoder: rotary instead of learned positions. (No other program knows such a model: it is saved as "heed".) */
-  bool no_bias;   /* GPT, encoder: neither the products nor the norms have biases, as in nanoGPT */
-  bool untied;    /* the head is a matrix of its own */
-  bool gelu_erf;  /* GPT: the exact GELU instead of GPT-2's approximation */
-  double dropout; /* of embeddings, attention weights and what sublayers add */
-  double
-      spread; /* standard deviation of the weights it begins with; where norms come before, residual projections have 1/√(2 layers) of it. 0: GPT-2's 0.02 */
-  uint64_t seed;                  /* of these weights */
-  bool norm_before;               /* encoder: norms before, and one at the end instead of that of the embedding. (Saved as "heed".) */
-  bool relu;                      /* encoder: ReLU, as in 2017 */
-  heed_head head;                 /* encoder: what it is to say */
-  int64_t labels;                 /* of a head for labels or a class */
+  bool rotary;      /* GPT, encoder: rotary instead of learned positions. (No other program knows such a model: it is saved as "heed".) */
+  bool no_bias;     /* GPT, encoder: neither the products nor the norms have biases, as in nanoGPT */
+  bool untied;      /* the head is a matrix of its own */
+  bool gelu_erf;    /* GPT: the exact GELU instead of GPT-2's approximation */
+  double dropout;   /* of embeddings, attention weights and what sublayers add */
+  double spread;    /* standard deviation of the weights it begins with; 0: GPT-2's 0.02. Where norms come before, residual projections
+                     have 1/√(2 layers) of it */
+  uint64_t seed;    /* of these weights */
+  bool norm_before; /* encoder: norms before, and one at the end instead of that of the embedding. (Saved as "heed".) */
+  bool relu;        /* encoder: ReLU, as in 2017 */
+  heed_head head;   /* encoder: what it is to say */
+  int64_t labels;   /* of a head for labels or a class */
   const char *const *label_names; /* [labels] texts without control characters; copied */
 } heed_learner_options;
 
@@ -51,14 +51,15 @@ HEED_API void heed_learner_free(heed_learner *learner);
 typedef struct heed_learner_from_options {
   size_t size;
   double dropout; /* as in heed_learner_options */
-  /* Names of parameters that stay as they are: "embedding.weight", "layers.0.*", "*.bias" ('*' is any text, '?' any character). Their matrices stay as the model's file stores them, quantised ones too,
-   * shared with the model, and have neither gradients nor moments. */
+  /* Names of parameters that stay as they are: "embedding.weight", "layers.0.*", "*.bias" ('*' is any text, '?' any character). Their
+   * matrices stay as the model's file stores them, quantised ones too, shared with the model, and have neither gradients nor moments. */
   const char *const *freeze;
   int64_t freeze_count;
 } heed_learner_from_options;
-/* A learner of the model's form that begins with its weights: those that learn in f32. What is saved of it is of the model's family, or heed's own where that has no such files (a GGUF's interleaved
- * rotary positions). Takes a reference to the model where something is frozen. options NULL: everything learns. HEED_E_UNSUPPORTED (what cannot be saved again: scaled rotary positions, windows in some of
- * the layers), HEED_E_ARGUMENT (a pattern that fits no parameter, nothing that learns, dropout out of range), HEED_E_MEMORY. */
+/* A learner of the model's form that begins with its weights: those that learn in f32. What is saved of it is of the model's family, or
+ * heed's own where that has no such files (a GGUF's interleaved rotary positions). Takes a reference to the model where something is
+ * frozen. options NULL: everything learns. HEED_E_UNSUPPORTED (what cannot be saved again: scaled rotary positions, windows in some of the
+ * layers), HEED_E_ARGUMENT (a pattern that fits no parameter, nothing that learns, dropout out of range), HEED_E_MEMORY. */
 HEED_API heed_status heed_learner_from_model(heed_context *context, heed_model *model, const heed_learner_from_options *options,
                                              heed_learner **out);
 /* Borrowed for the life of the learner. */
@@ -72,8 +73,8 @@ HEED_API heed_tensor *heed_learner_loss(heed_learner *learner, heed_tape *tape, 
 
 /* ---- batches ----------------------------------------------------------------------------------------------------------------- */
 
-/* What a learner is taught: row r of ids [batch,length] is a sequence, −1 behind it where it is shorter, targets [batch,length] what should follow each place, −1 where nothing is asked. Batch `number` of a seed is always
- * the same one. */
+/* What a learner is taught: row r of ids [batch,length] is a sequence, −1 behind it where it is shorter, targets [batch,length] what should
+ * follow each place, −1 where nothing is asked. Batch `number` of a seed is always the same one. */
 typedef void (*heed_batch_fn)(void *user, uint64_t seed, int64_t number, int64_t batch, int64_t length, int32_t *ids, int32_t *targets);
 
 /* Windows of a text that begin anywhere. user of heed_text_batch. */
@@ -225,8 +226,9 @@ HEED_API heed_status heed_train(heed_learner *learner, heed_optimiser *optimiser
  * those, otherwise "model_type": "heed". HEED_E_WRITE (the old files stay), HEED_E_MEMORY. */
 HEED_API heed_status heed_learner_save(const heed_learner *learner, const heed_tokenizer *tokenizer, const char *directory);
 
-/* A checkpoint holds parameters that learn, moments and state; of frozen parameters a checksum, since whoever made the learner has them. They lie in directory/checkpoints, each written aside, made durable and put in place whole; the last two are kept.
- * settings: text that a run going on must agree with, a "name value" a line. HEED_E_WRITE: those that were there stay good. */
+/* A checkpoint holds parameters that learn, moments and state; of frozen parameters a checksum, since whoever made the learner has them.
+ * They lie in directory/checkpoints, each written aside, made durable and put in place whole; the last two are kept. settings: text that a
+ * run going on must agree with, a "name value" a line. HEED_E_WRITE: those that were there stay good. */
 HEED_API heed_status heed_checkpoint_save(heed_context *context, const char *directory, const heed_learner *learner,
                                           const heed_optimiser *optimiser, const heed_train_state *state, const char *settings);
 HEED_API bool heed_checkpoint_exists(const char *directory);

@@ -45,7 +45,7 @@ struct heed_tensor {
   const char *name; /* of a parameter, otherwise of the operation that made it; borrowed */
   bool parameter, decays, frozen;
   const struct hd_matrix
-      *stored; /* a frozen matrix as a file stores it (kern/matrix.h), its rows in so many parts; value is NULL then. NULL: plain numbers */
+      *stored; /* [stored_parts] a frozen matrix as a file stores it (kern/matrix.h); value is NULL then. NULL: numbers */
   int stored_parts;
   bool stale; /* an operation has changed the buffer in place: what this tensor meant is gone */
 };
