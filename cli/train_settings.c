@@ -39,7 +39,7 @@ static const preset task_defaults[] = {
     {.name = "copy", .model = "llama", TASK_SIZES, TASK_RATES, .steps = 2000},
     // sums are short, so steps are cheap, and carries come late
     {.name = "addition", .model = "gpt", TASK_SIZES, TASK_RATES, .steps = 6000},
-    {.name = NULL, .model = "gpt", TASK_SIZES, TASK_RATES, .steps = 2400}, // every other task
+    {.name = NULL, .model = "gpt", TASK_SIZES, TASK_RATES, .steps = 2000}, // every other task
 };
 // clang-format on
 
