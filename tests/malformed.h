@@ -7,7 +7,7 @@
 #ifndef HEED_MALFORMED_H
 #define HEED_MALFORMED_H
 
-#include "test.h"
+#include "folder.h"
 
 #include "../src/base/philox.h"
 
@@ -61,41 +61,6 @@ static inline char *edited(const char *text, const char *from, const char *to) {
   strcpy(out + (at - text), to);
   strcat(out, at + strlen(from));
   return out;
-}
-
-/* ---- the folder that the files go to ------------------------------------------------------------------------------------------- */
-
-static char test_folder[64];
-
-static inline int make_folder(void **state) {
-  (void)state;
-  strcpy(test_folder, "heed-test-XXXXXX");
-  return mkdtemp(test_folder) ? 0 : -1;
-}
-
-static inline int remove_folder(void **state) {
-  (void)state;
-  char command[128];
-  snprintf(command, sizeof command, "rm -rf '%s'", test_folder);
-  return system(command);
-}
-
-/* "FOLDER/NAME", one of four static buffers. */
-static inline const char *in_folder(const char *name) {
-  static char path[4][256];
-  static int turn;
-  turn = (turn + 1) % 4;
-  snprintf(path[turn], sizeof path[turn], "%s/%s", test_folder, name);
-  return path[turn];
-}
-
-static inline const char *write_file(const char *name, const void *data, size_t size) {
-  const char *path = in_folder(name);
-  FILE *file = fopen(path, "wb");
-  assert_non_null(file);
-  if (size) assert_int_equal(fwrite(data, 1, size, file), size);
-  assert_int_equal(fclose(file), 0);
-  return path;
 }
 
 /* ---- the allocator -------------------------------------------------------------------------------------------------------------- */

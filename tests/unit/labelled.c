@@ -1,7 +1,7 @@
 /* Encoders that say labels: rows of many lengths in a batch give each the bits that it has alone, what is saved is what was learned, and every row is seen once a round. */
 #include "../../src/model/learner.h"
 #include "../../src/tensor/tensor.h"
-#include "../test.h"
+#include "../folder.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -248,17 +248,6 @@ static void evaluations_count_what_is_asked(void **state) {
 
 /* ---- what is saved is what was learned -------------------------------------------------------------------------------------------------- */
 
-static void folder(char path[64]) {
-  strcpy(path, "/tmp/heed-labelled-XXXXXX");
-  assert_non_null(mkdtemp(path));
-}
-
-static void remove_folder(const char *path) {
-  char command[128];
-  snprintf(command, sizeof command, "rm -r '%s'", path);
-  assert_int_equal(system(command), 0);
-}
-
 static void loaded_gives_the_same_bits(void **state) {
   (void)state;
   static const struct {
@@ -276,13 +265,13 @@ static void loaded_gives_the_same_bits(void **state) {
   for (int head = HEED_HEAD_LABELS; head <= HEED_HEAD_CLASS; head++)
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
       const int64_t rows = head == HEED_HEAD_CLASS ? 1 : POSITIONS;
-      char path[64];
+      char path[FOLDER_PATH];
       heed_model *model;
       heed_model_info info = {.size = sizeof info};
       heed_session *session;
       heed_tape *tape;
       heed_learner *learner = small(context, kinds[k].options, (heed_head)head);
-      folder(path);
+      begin_folder(path);
       ok(context, heed_learner_save(learner, NULL, path));
       ok(context, heed_model_load(context, path, &model));
       ok(context, heed_model_describe(model, &info));
@@ -305,7 +294,7 @@ static void loaded_gives_the_same_bits(void **state) {
       heed_session_free(session);
       heed_model_free(model);
       heed_learner_free(learner);
-      remove_folder(path);
+      end_folder(path);
     }
   heed_context_free(context);
 }
@@ -357,8 +346,8 @@ static void configurations(void **state) {
   };
   heed_context *context = test_context(NULL);
   heed_learner *learner = small(context, (heed_learner_options){0}, HEED_HEAD_CLASS);
-  char path[64];
-  folder(path);
+  char path[FOLDER_PATH];
+  begin_folder(path);
   ok(context, heed_learner_save(learner, NULL, path));
   for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
     heed_model *model;
@@ -373,7 +362,7 @@ static void configurations(void **state) {
     heed_model_free(model);
   }
   heed_learner_free(learner);
-  remove_folder(path);
+  end_folder(path);
   heed_context_free(context);
 }
 

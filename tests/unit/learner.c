@@ -3,7 +3,7 @@
 #include "../../src/io/tensors.h"
 #include "../../src/model/learner.h"
 #include "../../src/tensor/tensor.h"
-#include "../test.h"
+#include "../folder.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -145,17 +145,6 @@ static heed_learner *small(heed_context *context, heed_learner_options options, 
   return learner;
 }
 
-static void folder(char path[64]) {
-  strcpy(path, "/tmp/heed-learner-XXXXXX");
-  assert_non_null(mkdtemp(path));
-}
-
-static void remove_folder(const char *path) {
-  char command[128];
-  snprintf(command, sizeof command, "rm -r '%s'", path);
-  assert_int_equal(system(command), 0);
-}
-
 /* The same bits: the tape and a session put the same kernels in the same order. */
 static void loaded_gives_the_same_bits(void **state) {
   (void)state;
@@ -164,13 +153,13 @@ static void loaded_gives_the_same_bits(void **state) {
   float logits[POSITIONS * VOCABULARY];
   for (int i = 0; i < POSITIONS; i++) ids[i] = (i * 7 + 3) % VOCABULARY;
   for (int k = 0; k < KINDS; k++) {
-    char path[64];
+    char path[FOLDER_PATH];
     heed_model *model;
     heed_model_info info = {.size = sizeof info};
     heed_session *session;
     heed_tape *tape;
     heed_learner *learner = small(context, kinds[k], 5);
-    folder(path);
+    begin_folder(path);
     ok(context, heed_learner_save(learner, NULL, path));
     ok(context, heed_model_load(context, path, &model));
     ok(context, heed_model_describe(model, &info));
@@ -188,7 +177,7 @@ static void loaded_gives_the_same_bits(void **state) {
     heed_session_free(session);
     heed_model_free(model);
     heed_learner_free(learner);
-    remove_folder(path);
+    end_folder(path);
   }
   heed_context_free(context);
 }
@@ -241,9 +230,9 @@ static void goes_on_as_if_nothing_had_happened(void **state) {
   (void)state;
   heed_context *context = test_context(&(heed_options){.size = sizeof(heed_options), .threads = 1}),
                *other = test_context(&(heed_options){.size = sizeof(heed_options), .threads = 3});
-  char path[64];
+  char path[FOLDER_PATH];
   bool found = false;
-  folder(path);
+  begin_folder(path);
   trainee whole = start(context, 1), first = start(context, 1), second = start(other, 2);
   assert_false(heed_checkpoint_exists(path));
   ok(context, heed_checkpoint_load(context, path, first.learner, first.optimiser, &first.state, "a 1\n", NULL, NULL, &found));
@@ -264,7 +253,7 @@ static void goes_on_as_if_nothing_had_happened(void **state) {
   stop(&whole);
   stop(&first);
   stop(&second);
-  remove_folder(path);
+  end_folder(path);
   heed_context_free(other);
   heed_context_free(context);
 }

@@ -1,6 +1,7 @@
 /* Learners that go on from a model: its logits to the bit, whatever is frozen; what is saved of them likewise; frozen parameters do not move, and a run that goes on wants the same ones. */
 #include "../../src/model/learner.h"
 #include "../../src/tensor/tensor.h"
+#include "../folder.h"
 #include "../model_test.h"
 
 enum { POSITIONS = 12 };
@@ -46,13 +47,12 @@ static void same_logits(heed_context *context, heed_learner *learner, const int3
 
 /* The learner as a model, by way of a directory. */
 static heed_model *saved(heed_context *context, heed_learner *learner) {
-  char path[] = "/tmp/heed-from-XXXXXX", command[64];
+  char path[FOLDER_PATH];
   heed_model *model;
-  assert_non_null(mkdtemp(path));
+  begin_folder(path);
   ok(context, heed_learner_save(learner, NULL, path));
   ok(context, heed_model_load(context, path, &model));
-  snprintf(command, sizeof command, "rm -r '%s'", path);
-  assert_int_equal(system(command), 0);
+  end_folder(path);
   return model;
 }
 
@@ -243,9 +243,9 @@ static void goes_on_with_the_same_frozen_ones(void **state) {
   (void)state;
   heed_context *context = test_context(NULL);
   const char *path = TEST_MODELS "stories260k/stories260k-q8_0.gguf";
-  char folder[] = "/tmp/heed-from-XXXXXX", command[64];
+  char folder[FOLDER_PATH];
   bool found;
-  assert_non_null(mkdtemp(folder));
+  begin_folder(folder);
   trainee whole = start(context, path, 3), first = start(context, path, 3), second = start(context, path, 3),
           other = start(context, TEST_MODELS "stories260k/stories260k-f16.gguf", 3);
   run_to(context, &whole, 9);
@@ -263,8 +263,7 @@ static void goes_on_with_the_same_frozen_ones(void **state) {
     if (!x->stored) assert_memory_equal(hd_value(x), hd_value(y), (size_t)hd_count(x) * sizeof(float));
   }
   stop(&whole), stop(&first), stop(&second), stop(&other);
-  snprintf(command, sizeof command, "rm -r '%s'", folder);
-  assert_int_equal(system(command), 0);
+  end_folder(folder);
   heed_context_free(context);
 }
 

@@ -1,44 +1,17 @@
 /* load_words: a vocab.txt alone: ids are line numbers however lines end, words become their longest tokens, and the configuration beside it says what a text goes through. */
+#include "folder.h"
 #include "text_test.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
-
-static char directory[] = "/tmp/heed-words-XXXXXX";
-
-static const char *path_of(const char *name) {
-  static char path[128];
-  snprintf(path, sizeof path, "%s/%s", directory, name);
-  return path;
-}
-
-static int make_directory(void **state) {
-  (void)state;
-  return mkdtemp(directory) ? 0 : -1;
-}
-
-static int remove_directory(void **state) {
-  static const char *const names[] = {"vocab.txt", "tokenizer.json", "tokenizer_config.json"};
-  (void)state;
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) unlink(path_of(names[i]));
-  return rmdir(directory);
-}
-
-static void write_file(const char *name, const char *text) {
-  FILE *file = fopen(path_of(name), "wb");
-  assert_non_null(file);
-  assert_int_equal(fwrite(text, 1, strlen(text), file), strlen(text));
-  assert_int_equal(fclose(file), 0);
-}
 
 /* Of a vocab.txt, and a tokenizer_config.json beside it unless NULL. */
 static heed_tokenizer *tokenizer_of(heed_context *context, const char *words, const char *config) {
   heed_tokenizer *tokenizer;
-  unlink(path_of("tokenizer.json"));
-  unlink(path_of("tokenizer_config.json"));
-  write_file("vocab.txt", words);
-  if (config) write_file("tokenizer_config.json", config);
-  ok(context, heed_tokenizer_load(context, directory, &tokenizer));
+  unlink(in_folder("tokenizer.json"));
+  unlink(in_folder("tokenizer_config.json"));
+  write_file("vocab.txt", words, strlen(words));
+  if (config) write_file("tokenizer_config.json", config, strlen(config));
+  ok(context, heed_tokenizer_load(context, test_folder, &tokenizer));
   return tokenizer;
 }
 
@@ -76,8 +49,8 @@ static void an_empty_line(void **state) {
   heed_context *context = test_context(NULL);
   heed_tokenizer *tokenizer = tokenizer_of(context, HEAD "\n##x\na\n", NULL), *again;
   assert_int_equal(heed_token_text(tokenizer, FIRST).length, 0);
-  ok(context, heed_tokenizer_save(context, tokenizer, directory));
-  ok(context, heed_tokenizer_load(context, path_of("tokenizer.json"), &again));
+  ok(context, heed_tokenizer_save(context, tokenizer, test_folder));
+  ok(context, heed_tokenizer_load(context, in_folder("tokenizer.json"), &again));
   for (int saved = 0; saved < 2; saved++) {
     heed_tokenizer *t = saved ? again : tokenizer;
     EXPECT(context, t, "x", UNK);
@@ -138,5 +111,5 @@ int main(void) {
       cmocka_unit_test(long_words),
       cmocka_unit_test(the_configuration_beside_it),
   };
-  return cmocka_run_group_tests(tests, make_directory, remove_directory);
+  return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

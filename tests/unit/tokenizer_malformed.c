@@ -1,38 +1,11 @@
 /* tokenizer_malformed: files that must be refused. Each is a valid file plus one edit, so the valid one loads and the edit is what fails; the sentence names file and place. */
+#include "folder.h"
 #include "text_test.h"
 
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 /* ---- files ---------------------------------------------------------------------------------------------------------------- */
-
-static char directory[] = "/tmp/heed-malformed-XXXXXX";
-
-static const char *path_of(const char *name) {
-  static char path[128];
-  snprintf(path, sizeof path, "%s/%s", directory, name);
-  return path;
-}
-
-static void write_file(const char *name, const void *data, size_t length) {
-  FILE *file = fopen(path_of(name), "wb");
-  assert_non_null(file);
-  assert_int_equal(fwrite(data, 1, length, file), length);
-  assert_int_equal(fclose(file), 0);
-}
-
-static int make_directory(void **state) {
-  (void)state;
-  return mkdtemp(directory) ? 0 : -1;
-}
-
-static int remove_directory(void **state) {
-  static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "model.gguf", "vocab.txt"};
-  (void)state;
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) unlink(path_of(names[i]));
-  return rmdir(directory);
-}
 
 /* The largest request for memory since it was last set to 0. */
 static size_t largest;
@@ -66,7 +39,7 @@ static void expect_refusal(heed_context *context, const char *path, heed_status 
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
   const char *error = heed_error(context);
   char wanted[160];
-  snprintf(wanted, sizeof wanted, "%s/%s: ", directory, file);
+  snprintf(wanted, sizeof wanted, "%s/%s: ", test_folder, file);
   if (got == HEED_OK) fail_msg("loads, but must not: %s", place);
   if (got != status || !strstr(error, place) || strncmp(error, wanted, strlen(wanted)) != 0 || strchr(error, '\n'))
     fail_msg("expected %s and \"%s...%s\", got %s: %s", heed_status_name(status), wanted, place, heed_status_name(got), error);
@@ -136,10 +109,10 @@ static void write_edited(const char *base, const edit *edit) {
 static void expect_edits_refused(const char *base, const edit *edits, size_t count) {
   heed_context *context = watching_context();
   write_file("tokenizer.json", base, strlen(base));
-  expect_load(context, directory);
+  expect_load(context, test_folder);
   for (size_t i = 0; i < count; i++) {
     write_edited(base, &edits[i]);
-    expect_refusal(context, directory, edits[i].status, "tokenizer.json", edits[i].place);
+    expect_refusal(context, test_folder, edits[i].status, "tokenizer.json", edits[i].place);
   }
   heed_context_free(context);
 }
@@ -292,13 +265,13 @@ static void documents_are_checked(void **state) {
   static const char *const documents[] = {"", "{", "[]", "7", "\xEF\xBB\xBF{}", "\xFF\xFE{\0}\0", "{\"model\": 1e400}", "{\"model\": NaN}"};
   for (size_t i = 0; i < sizeof documents / sizeof *documents; i++) {
     write_file("tokenizer.json", documents[i], strlen(documents[i]));
-    expect_refusal(context, directory, FORMAT, "tokenizer.json", "");
+    expect_refusal(context, test_folder, FORMAT, "tokenizer.json", "");
   }
-  unlink(path_of("tokenizer.json"));
+  unlink(in_folder("tokenizer.json"));
   heed_tokenizer *tokenizer;
-  assert_int_equal(heed_tokenizer_load(context, directory, &tokenizer), HEED_E_FILE);
+  assert_int_equal(heed_tokenizer_load(context, test_folder, &tokenizer), HEED_E_FILE);
   assert_non_null(strstr(heed_error(context), "there is no tokenizer here"));
-  assert_int_equal(heed_tokenizer_load(context, path_of("nothing.gguf"), &tokenizer), HEED_E_FILE);
+  assert_int_equal(heed_tokenizer_load(context, in_folder("nothing.gguf"), &tokenizer), HEED_E_FILE);
   heed_context_free(context);
 }
 
@@ -325,10 +298,10 @@ static void configs_are_checked(void **state) {
   write_file("tokenizer.json", byte_level, sizeof byte_level - 1);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     write_file("tokenizer_config.json", cases[i].text, strlen(cases[i].text));
-    if (cases[i].status == HEED_OK) expect_load(context, directory);
-    else expect_refusal(context, directory, cases[i].status, "tokenizer_config.json", cases[i].place);
+    if (cases[i].status == HEED_OK) expect_load(context, test_folder);
+    else expect_refusal(context, test_folder, cases[i].status, "tokenizer_config.json", cases[i].place);
   }
-  unlink(path_of("tokenizer_config.json"));
+  unlink(in_folder("tokenizer_config.json"));
   heed_context_free(context);
 }
 
@@ -438,7 +411,7 @@ static void write_gguf(const contents *c) {
 
 static void refuse(heed_context *context, const contents *c, heed_status status, const char *place) {
   write_gguf(c);
-  expect_refusal(context, path_of("model.gguf"), status, "model.gguf", place);
+  expect_refusal(context, in_folder("model.gguf"), status, "model.gguf", place);
 }
 
 /* A copy of the base with one field changed, refused. */
@@ -453,7 +426,7 @@ static void gguf_sentencepiece_is_checked(void **state) {
   (void)state;
   heed_context *context = watching_context();
   write_gguf(&spm_base);
-  expect_load(context, path_of("model.gguf"));
+  expect_load(context, in_folder("model.gguf"));
   REFUSE(spm_base, score_type = I32, FORMAT, "tokenizer.ggml.scores");
   REFUSE(spm_base, score_count = 6, FORMAT, "tokenizer.ggml.scores does not have one element a token (got 6, allowed 7)");
   REFUSE(spm_base, score_count = 0, FORMAT, "tokenizer.ggml.scores");
@@ -482,7 +455,7 @@ static void gguf_byte_level_is_checked(void **state) {
   (void)state;
   heed_context *context = watching_context();
   write_gguf(&bpe_base);
-  expect_load(context, path_of("model.gguf"));
+  expect_load(context, in_folder("model.gguf"));
   REFUSE(bpe_base, merges[0] = "a c", FORMAT, "tokenizer.ggml.merges: merge 0 of a token that is not in the vocabulary (got \"c\")");
   REFUSE(bpe_base, merges[0] = "b a", FORMAT, "tokenizer.ggml.merges: merge 0 gives a token that is not in the vocabulary");
   REFUSE(bpe_base, merges[0] = "ab", FORMAT, "tokenizer.ggml.merges: merge 0 must be two tokens");
@@ -496,7 +469,7 @@ static void gguf_byte_level_is_checked(void **state) {
   old.pre = NULL;
   old.architecture = "gpt2";
   write_gguf(&old);
-  expect_load(context, path_of("model.gguf"));
+  expect_load(context, in_folder("model.gguf"));
   heed_context_free(context);
 }
 
@@ -521,10 +494,10 @@ static void vocabularies_alone_are_checked(void **state) {
   (void)state;
   heed_context *context = watching_context();
   write_file("vocab.txt", WORDS "a\n", sizeof WORDS "a\n" - 1);
-  expect_load(context, path_of("vocab.txt"));
+  expect_load(context, in_folder("vocab.txt"));
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     write_file("vocab.txt", cases[i].text, strlen(cases[i].text));
-    expect_refusal(context, path_of("vocab.txt"), FORMAT, "vocab.txt", cases[i].place);
+    expect_refusal(context, in_folder("vocab.txt"), FORMAT, "vocab.txt", cases[i].place);
   }
   heed_context_free(context);
 }
@@ -541,11 +514,11 @@ static void a_line_without_an_end(void **state) {
   memcpy(text, WORDS, sizeof WORDS - 1);
   memset(text + sizeof WORDS - 1, 'a', LENGTH);
   write_file("vocab.txt", text + sizeof WORDS - 1, LENGTH);
-  assert_int_equal(heed_tokenizer_load(context, path_of("vocab.txt"), &tokenizer), FORMAT);
+  assert_int_equal(heed_tokenizer_load(context, in_folder("vocab.txt"), &tokenizer), FORMAT);
   assert_non_null(strstr(heed_error(context), "vocab.txt: no vocabulary of BERT's kind"));
   assert_true(strlen(heed_error(context)) < 200);
   write_file("vocab.txt", text, sizeof WORDS - 1 + LENGTH);
-  ok(context, heed_tokenizer_load(context, path_of("vocab.txt"), &tokenizer));
+  ok(context, heed_tokenizer_load(context, in_folder("vocab.txt"), &tokenizer));
   ok(context, heed_encode(context, tokenizer, (heed_text){text + sizeof WORDS - 1, LENGTH}, NULL, &ids, &count));
   assert_int_equal(count, 1);
   assert_int_equal(ids[0], 1); // longer than any word
@@ -569,5 +542,5 @@ int main(void) {
       cmocka_unit_test(vocabularies_alone_are_checked),
       cmocka_unit_test(a_line_without_an_end),
   };
-  return cmocka_run_group_tests(tests, make_directory, remove_directory);
+  return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

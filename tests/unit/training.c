@@ -2,7 +2,7 @@
 #include "../../src/model/learner.h"
 #include "../../src/tensor/tensor.h"
 #include "../counting_allocator.h"
-#include "../test.h"
+#include "../folder.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -127,7 +127,9 @@ static heed_status with_room(heed_learner *learner, const heed_train_options *op
 static void fits_up_to_the_boundary(void **state) {
   (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  skip(); // a sanitizer's own memory leaves no room under a limit
+  const int64_t sanitizer = (int64_t)8 << 30; // keeps memory of its own beside each block: the upper side of the boundary is loose there
+#else
+  const int64_t sanitizer = 0;
 #endif
   const size large = {"large", {.layers = 1, .heads = 1, .width = 16, .context = 32, .vocabulary = 8}, 4096, 32, 1, 0};
   heed_context *context = test_context(&(heed_options){.size = sizeof(heed_options), .threads = 1});
@@ -141,7 +143,7 @@ static void fits_up_to_the_boundary(void **state) {
   assert_in_range(bytes, 50 << 20, 800 << 20); // so that the system's own few pages do not matter
   assert_int_equal(with_room(learner, &options, optimiser, bytes - bytes / 50, &says_so), HEED_E_MEMORY);
   assert_true(says_so);
-  assert_int_equal(with_room(learner, &options, optimiser, bytes + bytes / 50, &says_so), HEED_OK);
+  assert_int_equal(with_room(learner, &options, optimiser, bytes + bytes / 50 + sanitizer, &says_so), HEED_OK);
   assert_false(says_so);
   // A plan leaves no gradients behind.
   for (int64_t i = 0; i < heed_parameters_count(learner->parameters); i++)
@@ -192,9 +194,9 @@ static void what_is_owed_is_reported_once(void **state) {
   heed_train_state where[3] = {{.size = sizeof *where}, {.size = sizeof *where}, {.size = sizeof *where}};
   journal whole = {0}, parts = {0};
   heed_train_options options = options_of(&owing, STEPS);
-  char folder[] = "/tmp/heed-owed-XXXXXX", command[64];
+  char folder[FOLDER_PATH];
   bool found;
-  assert_non_null(mkdtemp(folder));
+  begin_folder(folder);
   for (int i = 0; i < 3; i++) start(context, &learner[i], &optimiser[i]);
   options.report = write_down;
   options.report_user = &whole;
@@ -233,8 +235,7 @@ static void what_is_owed_is_reported_once(void **state) {
   ok(context, heed_train(learner[2], optimiser[2], &options, &where[2]));
   assert_int_equal(parts.count, STEPS);
   for (int i = 0; i < 3; i++) heed_optimiser_free(optimiser[i]), heed_learner_free(learner[i]);
-  snprintf(command, sizeof command, "rm -r '%s'", folder);
-  assert_int_equal(system(command), 0);
+  end_folder(folder);
   heed_context_free(context);
 }
 
