@@ -21,6 +21,9 @@ SORT = f"{DATA}/models/gpt-nano-sort"
 BERT = f"{DATA}/expected/families/bert"
 LAYERS = f"{DATA}/expected/layers"
 
+# For tests that train until something is learned.
+learns = unittest.skipIf(os.environ.get("HEED_SANITIZE"), "learning takes minutes under a sanitizer; shorter trainings run there")
+
 OK, FAILED, USAGE, BAD_FILE, UNSUPPORTED, NO_MEMORY, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 COMMANDS = "show generate logits label tokenize inspect attend train eval experiment bench info help completion".split()
 BENCHES = "attention backward decode layer gemm generate".split()

@@ -6,7 +6,7 @@ import os
 import random
 import unittest
 
-from cli_case import BAD_FILE, BERT, Case, OK, UNSUPPORTED, USAGE, heed, read_file
+from cli_case import BAD_FILE, BERT, Case, OK, UNSUPPORTED, USAGE, heed, learns, read_file
 
 SIZE = "--layers 1 --heads 2 --width 64 --batch 16 --steps 120 --lr 3e-3 --warmup 20 --threads 1 --quiet".split()
 GOOD, BAD = "fine lovely great bright warm happy".split(), "poor awful dull dark cold sad".split()
@@ -52,6 +52,7 @@ class Labels(Case):
 
 
 class Results(Labels):
+    @learns
     def test_classes(self):
         run = self.train("class", "run", "--tokens", "bpe:330")
         found = self.evaluated(run)
@@ -72,6 +73,7 @@ class Results(Labels):
         self.assertIn("best", os.listdir(run))
         self.assertGreaterEqual(self.evaluated(os.path.join(run, "best"), "--data", self.path("fresh"))["accuracy"], 0.95)
 
+    @learns
     def test_labels(self):
         run = self.train("labels", "run", "--tokens", "bpe:300", "--steps", "250")
         found = self.evaluated(run)
@@ -85,6 +87,7 @@ class Results(Labels):
         self.assertEqual(self.evaluated(run, "--data", self.path("said", said.encode())), {**found, "accuracy": 1, "tokens": 8, "loss": self.evaluated(run, "--data", self.path("said"))["loss"]})
         self.assertRegex(self.prints("eval", run), r"\(\d+ of %d words\)\n\Z" % found["tokens"])
 
+    @learns
     def test_characters_and_bytes(self):
         # a word is several tokens then, and the first bears the label
         for tokens in ("char", "byte"):
@@ -105,6 +108,7 @@ class Results(Labels):
         self.assertEqual([sorted(w) for w in words], [["label", "scores", "word"], ["word"], ["label", "scores", "word"]])  # no character of it is known
         self.assertEqual(self.prints("label", tagger, "€"), "€\t-\n\n")
 
+    @learns
     def test_other_encoders_and_validation_files(self):
         held = self.path("held", reviews(60, 5))
         run = self.train("class", "run", "--tokens", "bpe:330", "--pre-norm", "--validation", held)

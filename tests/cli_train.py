@@ -17,7 +17,7 @@ import subprocess
 import time
 import unittest
 
-from cli_case import BAD_FILE, Case, FAILED, HEED, INTERRUPTED, NO_MEMORY, OK, SORT, STORIES_HF, STORIES_Q8, UNSUPPORTED, USAGE, environment, heed, read_file
+from cli_case import BAD_FILE, Case, FAILED, HEED, INTERRUPTED, NO_MEMORY, OK, SORT, STORIES_HF, STORIES_Q8, UNSUPPORTED, USAGE, environment, heed, learns, read_file
 
 SMALL = "--layers 1 --heads 1 --width 32 --context 16 --batch 4 --quiet".split()
 CHECKPOINTS = "checkpoints"
@@ -135,7 +135,7 @@ class Results(Training):
         self.assertTrue(0 <= found["exact_match"] <= 1)
         self.assertEqual(len(self.prints("generate", run, "-p", "ba>", "-n", "3", "--quiet")), len("ab.\n"))
 
-    @unittest.skipIf(os.environ.get("HEED_SANITIZE"), "learning takes minutes under a sanitizer; shorter trainings run there")
+    @learns
     def test_what_a_task_looks_at(self):
         """A model that copies looks along the diagonal, one that reverses along the anti-diagonal."""
         for task, symbols, steps in (("copy", 26, 700), ("reverse", 8, 600)):

@@ -62,7 +62,7 @@ endfunction()
 
 # The long ones begin first, so that no core waits for the last of them.
 function(heed_long_tests_first)
-  foreach(name one_line_build cli_bench gemm chart cli_experiment cli cli_train cache attention_gradcheck operations page)
+  foreach(name one_line_build cli_bench gemm chart cli_experiment cli cli_train cli_label cache attention_gradcheck operations page)
     if(TEST ${name})
       set_tests_properties(${name} PROPERTIES COST 100)
     endif()

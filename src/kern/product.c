@@ -404,14 +404,20 @@ heed_status hd_gemm(heed_context *context, const hd_gemm_call *given) {
   return status;
 }
 
-void hd_matrix_row(const heed_context *context, const hd_matrix *matrix, int64_t output, float *out) {
-  float panel[HD_PANEL * BLOCK_INPUTS] __attribute__((aligned(HD_ALIGN)));
-  hd_panels panels = hd_matrix_panels(matrix);
-  for (int64_t from = 0; from < panels.inputs; from += BLOCK_INPUTS) {
-    int64_t inputs = HD_MIN(BLOCK_INPUTS, panels.inputs - from);
-    hd_kernels_of(context)->unpack(&panels, output / HD_PANEL, 1, from, inputs, panel);
-    for (int64_t i = 0; i < inputs; i++) out[from + i] = panel[i * HD_PANEL + output % HD_PANEL];
+/* Outputs [first, end) of one panel, one below the other. */
+static void unpack_rows(const hd_kernels *kernels, const hd_panels *panels, int64_t first, int64_t end, float *out) {
+  float block[HD_PANEL * BLOCK_INPUTS] __attribute__((aligned(HD_ALIGN)));
+  for (int64_t from = 0; from < panels->inputs; from += BLOCK_INPUTS) {
+    const int64_t inputs = HD_MIN(BLOCK_INPUTS, panels->inputs - from);
+    kernels->unpack(panels, first / HD_PANEL, 1, from, inputs, block);
+    for (int64_t o = first; o < end; o++)
+      for (int64_t i = 0; i < inputs; i++) out[(o - first) * panels->inputs + from + i] = block[i * HD_PANEL + o % HD_PANEL];
   }
+}
+
+void hd_matrix_row(const heed_context *context, const hd_matrix *matrix, int64_t output, float *out) {
+  const hd_panels panels = hd_matrix_panels(matrix);
+  unpack_rows(hd_kernels_of(context), &panels, output, output + 1, out);
 }
 
 struct rows {
@@ -424,15 +430,9 @@ struct rows {
 /* Those of one panel. */
 static void rows_of_panel(void *argument, int64_t i, int worker) {
   const struct rows *r = argument;
-  float block[HD_PANEL * BLOCK_INPUTS] __attribute__((aligned(HD_ALIGN)));
   const int64_t panel = r->first / HD_PANEL + i, begin = HD_MAX(r->first, panel * HD_PANEL), end = HD_MIN(r->end, (panel + 1) * HD_PANEL);
   (void)worker;
-  for (int64_t from = 0; from < r->panels.inputs; from += BLOCK_INPUTS) {
-    const int64_t inputs = HD_MIN(BLOCK_INPUTS, r->panels.inputs - from);
-    r->kernels->unpack(&r->panels, panel, 1, from, inputs, block);
-    for (int64_t o = begin; o < end; o++)
-      for (int64_t k = 0; k < inputs; k++) r->out[(o - r->first) * r->panels.inputs + from + k] = block[k * HD_PANEL + o % HD_PANEL];
-  }
+  unpack_rows(r->kernels, &r->panels, begin, end, r->out + (begin - r->first) * r->panels.inputs);
 }
 
 void hd_matrix_rows(const heed_context *context, const hd_matrix *matrix, int64_t first, int64_t rows, float *out) {

@@ -113,7 +113,7 @@ static heed_status with_room(heed_learner *learner, const heed_train_options *op
     heed_train_state where = {.size = sizeof where};
     heed_status fits = heed_train_fits(learner, options, &bytes);
     const char *said = heed_error(learner->context);
-    bool named = fits == HEED_E_MEMORY && strstr(said, "training on batches of 4096 times 32 positions takes 0.") &&
+    bool named = fits == HEED_E_MEMORY && strstr(said, "training on batches of 1024 times 32 positions takes 0.") &&
                  strstr(said, "GB are available");
     if (fits == HEED_E_MEMORY) fits = heed_train(learner, optimiser, options, &where); // before the first step
     _exit((int)fits | (named && where.step == 0 ? 64 : 0));
@@ -131,7 +131,7 @@ static void fits_up_to_the_boundary(void **state) {
 #else
   const int64_t sanitizer = 0;
 #endif
-  const size large = {"large", {.layers = 1, .heads = 1, .width = 16, .context = 32, .vocabulary = 8}, 4096, 32, 1, 0};
+  const size large = {"large", {.layers = 1, .heads = 1, .width = 16, .context = 32, .vocabulary = 8}, 1024, 32, 1, 0};
   heed_context *context = test_context(&(heed_options){.size = sizeof(heed_options), .threads = 1});
   heed_learner *learner = learner_of(context, &large);
   heed_optimiser *optimiser;
