@@ -130,6 +130,12 @@ int64_t label_find(const label_list *list, heed_text name) {
   return -1;
 }
 
+bool label_list_has(const label_list *list, const label_list *some) {
+  for (int64_t i = 0; i < some->count; i++)
+    if (label_find(list, (heed_text){some->names[i], strlen(some->names[i])}) < 0) return false;
+  return true;
+}
+
 /* ---- rows --------------------------------------------------------------------------------------------------------------------------- */
 
 static void add_token(label_rows *r, int32_t id, int32_t mark) {

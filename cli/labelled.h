@@ -38,6 +38,8 @@ void label_list_of(const labelled_file *file, label_list *out);
 void label_list_of_model(const heed_model *model, int64_t count, label_list *out);
 void label_list_free(label_list *list);
 int64_t label_find(const label_list *list, heed_text name); /* −1: there is none */
+/* Whether all of `some` are in `list`. */
+bool label_list_has(const label_list *list, const label_list *some);
 
 /* Rows of token ids: of each unit the first token bears a mark, its label's number or whatever the caller says, the others −1. */
 typedef struct label_rows {

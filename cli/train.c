@@ -19,8 +19,14 @@ static heed_schedule_kind schedule_of(const char *name) {
 static int make_learner(training *t, const heed_learner_options *m) {
   heed_context *context = t->context;
   const text_list *freeze = &t->v->freeze;
-  const heed_learner_from_options from = {
-      .size = sizeof from, .dropout = t->v->dropout, .freeze = freeze->items, .freeze_count = freeze->count};
+  const heed_learner_from_options from = {.size = sizeof from,
+                                          .dropout = t->v->dropout,
+                                          .freeze = freeze->items,
+                                          .freeze_count = freeze->count,
+                                          .head = m->head,
+                                          .labels = t->new_head ? m->labels : 0,
+                                          .label_names = m->label_names,
+                                          .seed = m->seed};
   heed_status status =
       t->model ? heed_learner_from_model(context, t->model, &from, &t->learner) : heed_learner_new(context, m, &t->learner);
   if (t->model && status == HEED_E_ARGUMENT) return usage_error("--%s", heed_error(context)); // freeze: ...
@@ -75,9 +81,13 @@ static int open_model(training *t, train_values *v, heed_learner_options *model)
   int code;
   TRY(check(t->context, heed_model_load(t->context, v->from, &t->model)));
   TRY(check(t->context, heed_model_describe(t->model, &info)));
-  if (info.head != HEED_HEAD_TOKENS)
-    return error_of(EXIT_UNSUPPORTED, "%s: says labels, and `heed train from` learns from a text without", info.name);
-  if (v->context < 0) v->context = info.context < FROM_CONTEXT ? info.context : FROM_CONTEXT;
+  if (t->head == HEED_HEAD_TOKENS && info.head != HEED_HEAD_TOKENS)
+    TRY(error_of(EXIT_UNSUPPORTED, "%s: says labels, and a text without has none to learn from (--objective %s)", info.name,
+                 info.head == HEED_HEAD_CLASS ? "class" : "labels"));
+  if (t->head != HEED_HEAD_TOKENS && !info.bidirectional)
+    TRY(error_of(EXIT_UNSUPPORTED, "%s: a decoder; --objective %s is for encoders", info.name, v->objective));
+  model->context = info.context;
+  if (v->context < 0 && t->head == HEED_HEAD_TOKENS) v->context = info.context < FROM_CONTEXT ? info.context : FROM_CONTEXT;
   if (v->context > info.context)
     return usage_error("--context: must not be above the model's (got %lld, allowed 1 to %lld)", (long long)v->context,
                        (long long)info.context);
@@ -239,8 +249,12 @@ static const option from_options[] = {
     OPTION("data", 0, TEXT, "FILE", data, "the text; its last tenth is for validation"),
     OPTION("freeze", 0, TEXTS, "PATTERN", freeze,
            "parameters that stay as they are: embedding.weight, 'layers.0.*', '*.qkv.*' (may be repeated)"),
+    OPTION("objective", 0, CHOICE, NULL, objective, "encoders: what to learn: masked tokens, a label a token, a label a text",
+           .choices = "masked|labels|class"),
+    OPTION("validation", 0, TEXT, "FILE", validation, "labels, class: texts for validation (default: every tenth of --data)"),
     OPTION("tokens", 0, TEXT, "FILE", tokens, "a tokenizer instead of the model's own"),
-    OPTION("context", 0, WHOLE, "N", context, "positions in a sequence (default 128)", .low = 1, .high = 1e9),
+    OPTION("context", 0, WHOLE, "N", context, "positions in a sequence (default 128; labelled texts: the longest, at most 512)", .low = 1,
+           .high = 1e9),
     OPTION("mask", 0, NUMBER, "P", mask, "encoders: share of the tokens that it has to find (default 0.15)", .low = 0.001, .high = 1),
     RUN_OPTIONS,
 };
@@ -296,10 +310,13 @@ const command command_train_encoder = {
 const command command_train_from = {
     .name = "train from",
     .summary = "go on training a model on a text",
-    .about = "Trains a model that is there, on a text: all of it, or what --freeze leaves. Frozen matrices stay as the file stores them, "
-             "quantised too; what learns is f32, and so is what is saved. A GGUF file of Llama's form is saved in heed's own form, a "
-             "directory in the form it has. " TRAIN_ABOUT,
-    .examples = "  heed train from smollm2 --data notes.txt --freeze embedding.weight --freeze 'layers.[0-9].*' --out mine\n",
+    .about =
+        "Trains a model that is there, on a text: all of it, or what --freeze leaves. Frozen matrices stay as the file stores them, "
+        "quantised too; what learns is f32, and so is what is saved. A GGUF file of Llama's form is saved in heed's own form, a "
+        "directory in the form it has. An encoder can be taught labels, as by `heed train encoder`: it then gets a head of its own for "
+        "them, unless it says them already. " TRAIN_ABOUT,
+    .examples = "  heed train from smollm2 --data notes.txt --freeze embedding.weight --freeze 'layers.[0-9].*' --out mine\n"
+                "  heed train from bert --objective class --data reviews.tsv --out reviews\n",
     .options = from_options,
     .takes = TAKES_MACHINE | TAKES_SEED,
     .values_size = sizeof(values),

@@ -44,6 +44,7 @@ typedef struct training {
   heed_text_data train_part, valid_part;
   heed_masked_data masked_train, masked_valid; /* of an encoder */
   heed_head head;
+  bool new_head;     /* that goes on from a model: the labels are not those that the model says */
   label_list labels; /* of an encoder that is to say labels, and its rows */
   label_rows train_rows, valid_rows;
   heed_labelled_data labelled_train, labelled_valid;

@@ -22,9 +22,10 @@ done:
   return code;
 }
 
-/* "char", "byte" and "bpe:N" are made from the text, with the special tokens of the options; anything else is a tokenizer that is there. */
-static int open_tokenizer(training *t, heed_text text, const heed_tokenizer_train_options *options) {
+/* That of the model a run goes on from. Otherwise "char", "byte" and "bpe:N" are made from the text, with the special tokens of the options; anything else is a tokenizer that is there. */
+static int open_tokenizer(training *t, heed_text text, const heed_tokenizer_train_options *options, int64_t vocabulary) {
   const char *kind = t->v->tokens;
+  if (t->model) return open_tokenizer_of_model(t, vocabulary);
   if (strcmp(kind, "char") != 0 && strcmp(kind, "byte") != 0 && strncmp(kind, "bpe:", 4) != 0)
     return check(t->context, heed_tokenizer_load(t->context, kind, &t->tokenizer));
   heed_status status = heed_tokenizer_train(t->context, kind, text, options, &t->tokenizer);
@@ -76,13 +77,28 @@ done:
   return code;
 }
 
+/* Those of the data. A model that says all of them, and perhaps more, goes on with its own. */
+static void list_labels(training *t, const labelled_file *train) {
+  label_list known = {0};
+  heed_model_info info = {.size = sizeof info};
+  label_list_of(train, &t->labels);
+  t->new_head = t->model != NULL;
+  if (!t->model || heed_model_describe(t->model, &info) != HEED_OK || info.head != t->head) return;
+  label_list_of_model(t->model, info.labels, &known);
+  t->new_head = !label_list_has(&known, &t->labels);
+  label_list *old = t->new_head ? &known : &t->labels;
+  label_list_free(old);
+  if (!t->new_head) t->labels = known;
+}
+
 /* Texts with labels. Every tenth is for validation unless there is another file for that. */
 static int open_labelled(training *t, heed_learner_options *model) {
   static const char *const special[] = {"[PAD]", "[CLS]", "[SEP]"};
   const heed_tokenizer_train_options around = {
       .size = sizeof around, .special = special, .special_count = 3, .begin = "[CLS]", .end = "[SEP]"};
   const train_values *v = t->v;
-  const int64_t limit = v->context > 0 ? v->context : LONGEST_ROW;
+  const int64_t longest = t->model && model->context < LONGEST_ROW ? model->context : LONGEST_ROW;
+  const int64_t limit = v->context > 0 ? v->context : longest;
   labelled_file train = {0}, valid = {0};
   heed_tokenizer_info info = {.size = sizeof info};
   heed_text text = {0};
@@ -94,13 +110,13 @@ static int open_labelled(training *t, heed_learner_options *model) {
                  "%s: too few texts (got %lld, every tenth of them for validation, allowed from %d on; or --validation FILE)", v->data,
                  (long long)train.count, VALIDATION_EVERY));
   text = labelled_text(&train);
-  TRY(open_tokenizer(t, text, &around));
+  TRY(open_tokenizer(t, text, &around, model->vocabulary));
   TRY(check(t->context, heed_tokenizer_describe(t->tokenizer, &info)));
   if (t->head == HEED_HEAD_CLASS && info.before_count == 0)
     TRY(error_of(EXIT_BAD_FILE, "%s: the tokenizer puts no token before a text, from which its class could be read (such as [CLS])",
-                 v->tokens));
-  model->vocabulary = info.vocabulary;
-  label_list_of(&train, &t->labels);
+                 v->tokens ? v->tokens : v->from));
+  if (!t->model) model->vocabulary = info.vocabulary;
+  list_labels(t, &train);
   TRY(label_rows_open(t->context, t->tokenizer, v->data, t->head, limit, &t->train_rows));
   TRY(label_rows_open(t->context, t->tokenizer, v->validation ? v->validation : v->data, t->head, limit, &t->valid_rows));
   TRY(describe_labelled(t, &train, v->validation ? &valid : &train, model));
@@ -122,7 +138,7 @@ static int open_text(training *t, heed_learner_options *model) {
   const bool masks = model->kind == HEED_LEARNER_ENCODER;
   static const char *const special[] = {"[MASK]"};
   const heed_tokenizer_train_options masking = {.size = sizeof masking, .special = special, .special_count = masks};
-  TRY(t->model ? open_tokenizer_of_model(t, model->vocabulary) : open_tokenizer(t, text, &masking));
+  TRY(open_tokenizer(t, text, &masking, model->vocabulary));
   TRY(check(t->context, heed_encode(t->context, t->tokenizer, text, NULL, &t->ids, &t->id_count)));
   heed_tokenizer_info info = {.size = sizeof info};
   TRY(check(t->context, heed_tokenizer_describe(t->tokenizer, &info)));

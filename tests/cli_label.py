@@ -94,6 +94,26 @@ class Results(Labels):
             run = self.train("labels", tokens, "--tokens", tokens)
             self.assertGreaterEqual(self.evaluated(run)["accuracy"], 0.9)
 
+    @learns
+    def test_from_an_encoder(self):
+        base, data = self.train("class", "base", "--tokens", "bpe:330"), self.path("class.data")
+        one = "--steps 1 --lr 1e-5 --batch 16 --threads 1 --quiet".split()
+        # labels that it says already: its head goes on
+        self.prints("train", "from", base, "--objective", "class", "--data", data, *one, "--out", self.path("on"))
+        self.assertGreaterEqual(self.evaluated(self.path("on"))["accuracy"], 0.95)
+        self.assertEqual(self.config(self.path("on"))["id2label"], {"0": "bad", "1": "good"})
+        # others, or labels of tokens: a head of its own
+        other = self.path("other.data", reviews(400).replace(b"good\t", b"fine\t"))
+        more = "--steps 40 --lr 3e-3 --batch 16 --threads 1 --quiet".split()
+        self.prints("train", "from", base, "--objective", "class", "--data", other, *more, "--freeze", "layers.*", "--out", self.path("other"))
+        self.assertGreaterEqual(self.evaluated(self.path("other"))["accuracy"], 0.9)
+        words = self.path("labels.data", sentences(100))
+        self.prints("train", "from", base, "--objective", "labels", "--data", words, *one, "--out", self.path("tagger"))
+        self.assertEqual(self.config(self.path("tagger"))["architectures"], ["BertForTokenClassification"])
+        self.assertEqual(list(self.config(self.path("tagger"))["label2id"]), ["O", "PER-O", "PER-S", "TOWN-O", "TOWN-S"])
+        self.refuses(USAGE, "--freeze: head.weight is new, so it has to learn", "train", "from", base, "--objective", "labels", "--data", words, *one, "--freeze", "head.*", "--out", self.path("no"))
+        self.refuses(UNSUPPORTED, ["base: says labels", "--objective class"], "train", "from", base, "--data", data, *one, "--out", self.path("no"))
+
     def test_json(self):
         run = self.train("class", "run", "--steps", "5")
         lines = self.prints("label", run, "--json", stdin=b"so sad\nso \xe2\x82\xac\n").splitlines()

@@ -55,11 +55,18 @@ typedef struct heed_learner_from_options {
    * matrices stay as the model's file stores them, quantised ones too, shared with the model, and have neither gradients nor moments. */
   const char *const *freeze;
   int64_t freeze_count;
+  /* An encoder that is to say something else: labels > 0 gives it a head of its own for `head` (labels of tokens or a class), which begins
+   * by chance as in heed_learner_options; a pooler stays where the model has one. 0: the model's head. */
+  heed_head head;
+  int64_t labels;
+  const char *const *label_names; /* [labels] texts without control characters; copied */
+  uint64_t seed;                  /* of what begins by chance */
 } heed_learner_from_options;
 /* A learner of the model's form that begins with its weights: those that learn in f32. What is saved of it is of the model's family, or
  * heed's own where that has no such files (a GGUF's interleaved rotary positions). Takes a reference to the model where something is
  * frozen. options NULL: everything learns. HEED_E_UNSUPPORTED (what cannot be saved again: scaled rotary positions, windows in some of the
- * layers), HEED_E_ARGUMENT (a pattern that fits no parameter, nothing that learns, dropout out of range), HEED_E_MEMORY. */
+ * layers), HEED_E_ARGUMENT (a pattern that fits no parameter, nothing that learns, dropout or labels out of range, labels of a model that
+ * is no encoder), HEED_E_MEMORY. */
 HEED_API heed_status heed_learner_from_model(heed_context *context, heed_model *model, const heed_learner_from_options *options,
                                              heed_learner **out);
 /* Borrowed for the life of the learner. */

@@ -88,6 +88,7 @@ static heed_status name_layers(heed_learner *learner) {
 void hd_learner_make(hd_maker *m) {
   heed_learner *learner = m->learner;
   const hd_transformer_spec *spec = &learner->spec;
+  if (m->spread == 0) m->spread = usual_spread;
   m->layer = -1;
   learner->embedding = matrix(m, "embedding", spec->vocabulary, spec->width);
   if (spec->positions == HD_POSITIONS_LEARNED) learner->position = matrix(m, "position", spec->context, spec->width);
@@ -115,14 +116,15 @@ static heed_status count(hd_maker *m, const hd_part *part, heed_tensor **out) {
   return HEED_OK;
 }
 
-static heed_status begin_by_chance(hd_maker *m, const hd_part *part, heed_tensor **out) {
+heed_status hd_learner_begin_by_chance(hd_maker *m, const hd_part *part, heed_tensor **out) {
   HD_TRY(heed_parameters_add(m->learner->parameters, part->name, part->ndim, part->dim, NULL, out));
   return heed_tensor_initialise(m->learner->context, *out, part->kind, part->gain, m->seed, m->made);
 }
 
 static heed_status make_parameters(heed_learner *learner, const heed_learner_options *options) {
-  hd_maker counter = {.learner = learner, .make = count}, m = {.learner = learner, .make = begin_by_chance, .seed = options->seed};
-  m.spread = options->spread > 0 ? options->spread : usual_spread;
+  hd_maker counter = {.learner = learner, .make = count},
+           m = {.learner = learner, .make = hd_learner_begin_by_chance, .seed = options->seed};
+  m.spread = options->spread;
   hd_learner_make(&counter);
   HD_TRY(hd_memory_check(learner->context, "the model with its gradients", counter.bytes));
   hd_learner_make(&m);

@@ -42,10 +42,12 @@ struct hd_maker {
   void *user;
   heed_status status;
   uint64_t seed, made;
-  double spread; /* standard deviation of matrices that begin by chance */
+  double spread; /* standard deviation of matrices that begin by chance; 0: the usual */
   int64_t layer, bytes;
 };
 void hd_learner_make(hd_maker *maker);
+/* The maker of what begins by chance. */
+heed_status hd_learner_begin_by_chance(hd_maker *maker, const hd_part *part, heed_tensor **out);
 
 /* A learner that lacks its parameters. Where it fails *out is to be freed. */
 heed_status hd_learner_start(heed_context *context, const hd_transformer_spec *spec, double dropout, heed_learner **out);

@@ -24,7 +24,7 @@ static source of_norm(const hd_norm *norm, bool weight) { return (source){.vecto
 
 static source of_matrix(const hd_matrix *matrix) { return (source){matrix, 1, NULL}; }
 
-static source find(const heed_model *model, const hd_part *p) {
+static source find_in(const heed_model *model, const hd_part *p) {
   static const struct {
     const char *part;
     size_t at;
@@ -70,6 +70,14 @@ static bool is_frozen(const beginning *b, const char *name) {
   return frozen;
 }
 
+/* A new head begins by chance: nothing of the model is there. */
+static bool is_new(const beginning *b, const hd_part *p) {
+  if (b->options->labels == 0) return false;
+  return !strcmp(p->part, "head") || (!strcmp(p->part, "pooler") && b->model->spec.head != HEED_HEAD_CLASS);
+}
+
+static source find(const beginning *b, const hd_part *p) { return is_new(b, p) ? (source){0} : find_in(b->model, p); }
+
 static int64_t bytes_of(const source *from) {
   int64_t bytes = 0;
   for (int i = 0; i < from->parts; i++) bytes += from->matrix[i].bytes;
@@ -78,7 +86,7 @@ static int64_t bytes_of(const source *from) {
 
 static heed_status count(hd_maker *m, const hd_part *part, heed_tensor **out) {
   const beginning *b = m->user;
-  const source from = find(b->model, part);
+  const source from = find(b, part);
   const bool frozen = is_frozen(b, part->name);
   *out = NULL;
   if (frozen && is_shared(part, &from)) return HEED_OK; // the model has it
@@ -108,8 +116,12 @@ static heed_status copy(heed_context *context, const beginning *b, const hd_part
 static heed_status begin_with_model(hd_maker *m, const hd_part *part, heed_tensor **out) {
   const beginning *b = m->user;
   heed_learner *learner = m->learner;
-  const source from = find(b->model, part);
+  const source from = find(b, part);
   const heed_parameter_options how = {.size = sizeof how, .frozen = is_frozen(b, part->name)};
+  if (is_new(b, part)) {
+    HD_REQUIRE(!how.frozen, learner->context, HEED_E_ARGUMENT, "freeze: %s is new, so it has to learn", part->name);
+    return hd_learner_begin_by_chance(m, part, out);
+  }
   HD_REQUIRE(from.matrix || from.vector, learner->context, HEED_E_UNSUPPORTED, "%s: the model has no %s", b->model->path, part->name);
   if (how.frozen && is_shared(part, &from)) {
     if (!learner->model) learner->model = heed_model_retain(b->model);
@@ -122,6 +134,7 @@ static heed_status begin_with_model(hd_maker *m, const hd_part *part, heed_tenso
 static heed_status make_parameters(heed_learner *learner, beginning *b) {
   heed_context *context = learner->context;
   hd_maker counter = {.learner = learner, .make = count, .user = b}, m = {.learner = learner, .make = begin_with_model, .user = b};
+  m.seed = b->options->seed;
   hd_learner_make(&counter);
   for (int64_t i = 0; i < b->options->freeze_count; i++)
     HD_REQUIRE(b->used[i], context, HEED_E_ARGUMENT,
@@ -149,6 +162,19 @@ static heed_status check(heed_context *context, const heed_model *model, const h
   return HEED_OK;
 }
 
+static heed_status give_head(heed_context *context, const heed_model *model, const heed_learner_from_options *options,
+                             hd_transformer_spec *spec) {
+  if (options->labels == 0) return HEED_OK;
+  HD_REQUIRE(spec->bidirectional, context, HEED_E_ARGUMENT, "%s: labels are for encoders, and this is a decoder", model->path);
+  HD_REQUIRE(options->head == HEED_HEAD_LABELS || options->head == HEED_HEAD_CLASS, context, HEED_E_ARGUMENT,
+             "head: only one for labels or a class has labels");
+  HD_REQUIRE(options->labels > 0 && options->labels <= HD_MAX_LABELS, context, HEED_E_ARGUMENT, "labels: got %lld, allowed 1 to %d",
+             (long long)options->labels, HD_MAX_LABELS);
+  spec->head = options->head;
+  spec->labels = options->labels;
+  return HEED_OK;
+}
+
 heed_status heed_learner_from_model(heed_context *context, heed_model *model, const heed_learner_from_options *given, heed_learner **out) {
   heed_learner_from_options options = {.size = sizeof options};
   heed_learner *learner = NULL;
@@ -162,12 +188,13 @@ heed_status heed_learner_from_model(heed_context *context, heed_model *model, co
              "heed_learner_from_model: freeze is null");
   hd_transformer_spec spec = model->spec;
   spec.segments = 0; // their first row goes into the positions
+  HD_TRY(give_head(context, model, &options, &spec));
   HD_TRY(check(context, model, &spec));
   beginning b = {.model = model, .options = &options};
   HD_TRY(hd_allocate(context, "patterns", options.freeze_count, sizeof *b.used, &b.used));
   for (int64_t i = 0; i < options.freeze_count; i++) b.used[i] = false;
   heed_status status = hd_learner_start(context, &spec, options.dropout, &learner);
-  if (status == HEED_OK) status = hd_learner_name_labels(learner, model->labels);
+  if (status == HEED_OK) status = hd_learner_name_labels(learner, options.labels > 0 ? options.label_names : model->labels);
   if (status == HEED_OK) status = make_parameters(learner, &b);
   hd_release(context, b.used, options.freeze_count, sizeof *b.used);
   if (status == HEED_OK) *out = learner;

@@ -1,6 +1,7 @@
 /* Learners that go on from a model: its logits to the bit, whatever is frozen; what is saved of them likewise; frozen parameters do not move, and a run that goes on wants the same ones. */
 #include "../../src/model/learner.h"
 #include "../../src/tensor/tensor.h"
+#include "../../src/base/file.h"
 #include "../folder.h"
 #include "../model_test.h"
 
@@ -142,6 +143,49 @@ static void heads_that_say_labels(void **state) {
     }
     heed_model_free(model);
   }
+  heed_context_free(context);
+}
+
+/* An encoder for masked tokens that is to say labels: everything but the head, and the pooler of a class, is the model's; what is new depends on the seed. */
+static void a_head_of_its_own(void **state) {
+  (void)state;
+  static const char *const names[] = {"no", "yes"};
+  heed_context *context = test_context(NULL);
+  heed_model *model = test_model(context, BERT), *decoder = test_model(context, SORT);
+  for (int head = HEED_HEAD_LABELS; head <= HEED_HEAD_CLASS; head++) {
+    heed_learner *plain = learner_of(context, model, 0, NULL), *made[2];
+    heed_learner_from_options options = {.size = sizeof options, .head = (heed_head)head, .labels = 2, .label_names = names, .seed = 1};
+    for (int i = 0; i < 2; i++) {
+      options.seed = (uint64_t)i + 1;
+      ok(context, heed_learner_from_model(context, model, &options, &made[i]));
+    }
+    int fresh = 0;
+    for (int64_t i = 0; i < heed_parameters_count(made[0]->parameters); i++) {
+      const heed_tensor *p = heed_parameters_at(made[0]->parameters, i), *q = heed_parameters_at(made[1]->parameters, i);
+      const heed_tensor *old = heed_parameters_find(plain->parameters, p->name);
+      const size_t size = (size_t)hd_count(p) * sizeof(float);
+      const bool is_new = !strncmp(p->name, "head.", 5) || !strncmp(p->name, "pooler.", 7);
+      fresh += is_new;
+      if (!is_new) assert_memory_equal(hd_value(p), hd_value(old), size);
+      else if (hd_ends_with(p->name, ".weight")) assert_memory_not_equal(hd_value(p), hd_value(q), size);
+    }
+    assert_int_equal(fresh, head == HEED_HEAD_CLASS ? 4 : 2);
+    heed_model *again = saved(context, made[0]);
+    assert_int_equal(test_info(again).head, head);
+    assert_string_equal(test_info(again).family, "bert");
+    assert_string_equal(heed_model_label(again, 1), "yes");
+    heed_model_free(again);
+    for (int i = 0; i < 2; i++) heed_learner_free(made[i]);
+    heed_learner_free(plain);
+    assert_int_equal(heed_learner_from_model(context, decoder, &options, &made[0]), HEED_E_ARGUMENT);
+    options.labels = -1;
+    assert_int_equal(heed_learner_from_model(context, model, &options, &made[0]), HEED_E_ARGUMENT);
+    options.labels = 2;
+    options.head = HEED_HEAD_TOKENS;
+    assert_int_equal(heed_learner_from_model(context, model, &options, &made[0]), HEED_E_ARGUMENT);
+  }
+  heed_model_free(model);
+  heed_model_free(decoder);
   heed_context_free(context);
 }
 
@@ -304,6 +348,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(begins_where_the_model_is),
       cmocka_unit_test(heads_that_say_labels),
+      cmocka_unit_test(a_head_of_its_own),
       cmocka_unit_test(only_the_others_learn),
       cmocka_unit_test(goes_on_with_the_same_frozen_ones),
       cmocka_unit_test(refusals),
