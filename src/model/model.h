@@ -9,6 +9,8 @@
 
 #include <stdatomic.h>
 
+struct hd_stepper;
+
 /* Matrices with the same input whose outputs lie side by side: queries, keys and values; gate and up. Those of one storage type are packed as one. */
 enum { HD_MAX_PARTS = 3 };
 typedef struct hd_stack {
@@ -59,6 +61,9 @@ struct heed_model {
   const char *chat_system;  /* the system prompt that the template gives by itself, or NULL */
   bool chat_begins;         /* the template begins with the tokenizer's first token */
   bool has_template;
+
+  /* What decodes with it (stepper.h), where it turns sources into targets; otherwise NULL. The stepper takes a reference. */
+  heed_status (*stepper)(heed_context *context, heed_model *model, struct hd_stepper **out);
 
   int64_t parameters, weight_bytes;
 };
