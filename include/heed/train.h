@@ -38,6 +38,8 @@ typedef struct heed_learner_options {
   heed_head head;   /* encoder: what it is to say */
   int64_t labels;   /* of a head for labels or a class */
   const char *const *label_names; /* [labels] texts without control characters; copied */
+  double smoothing;               /* of the targets while it learns (heed_cross_entropy_options) */
+  int64_t source;                 /* who translates: positions of the source, at least 1; `context` counts those of what is made of it */
 } heed_learner_options;
 
 typedef struct heed_learner heed_learner;

@@ -133,14 +133,14 @@ static heed_status begin_with_model(hd_maker *m, const hd_part *part, heed_tenso
 
 static heed_status make_parameters(heed_learner *learner, beginning *b) {
   heed_context *context = learner->context;
-  hd_maker counter = {.learner = learner, .make = count, .user = b}, m = {.learner = learner, .make = begin_with_model, .user = b};
-  m.seed = b->options->seed;
-  hd_learner_make(&counter);
+  hd_maker counter = {.learner = learner, .make = count, .user = b, .layer = -1};
+  hd_maker m = {.learner = learner, .make = begin_with_model, .user = b, .layer = -1, .seed = b->options->seed};
+  learner->body->make(&counter);
   for (int64_t i = 0; i < b->options->freeze_count; i++)
     HD_REQUIRE(b->used[i], context, HEED_E_ARGUMENT,
                "freeze: no parameter is called %s (they are called embedding.weight, layers.0.qkv.weight, ...)", b->options->freeze[i]);
   HD_TRY(hd_memory_check(context, "the model with its gradients", counter.bytes));
-  hd_learner_make(&m);
+  learner->body->make(&m);
   HD_TRY(m.status);
   HD_REQUIRE(heed_parameters_learning(learner->parameters) > 0, context, HEED_E_ARGUMENT, "freeze: nothing is left that learns");
   return HEED_OK;
@@ -193,8 +193,9 @@ heed_status heed_learner_from_model(heed_context *context, heed_model *model, co
   beginning b = {.model = model, .options = &options};
   HD_TRY(hd_allocate(context, "patterns", options.freeze_count, sizeof *b.used, &b.used));
   for (int64_t i = 0; i < options.freeze_count; i++) b.used[i] = false;
-  heed_status status = hd_learner_start(context, &spec, options.dropout, &learner);
-  if (status == HEED_OK) status = hd_learner_name_labels(learner, options.labels > 0 ? options.label_names : model->labels);
+  heed_status status = hd_learner_open(context, &hd_transformer_body, &learner);
+  if (status == HEED_OK) status = hd_transformer_start(hd_transformer(learner), &spec, options.dropout);
+  if (status == HEED_OK) status = hd_transformer_name_labels(hd_transformer(learner), options.labels ? options.label_names : model->labels);
   if (status == HEED_OK) status = make_parameters(learner, &b);
   hd_release(context, b.used, options.freeze_count, sizeof *b.used);
   if (status == HEED_OK) *out = learner;

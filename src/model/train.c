@@ -13,19 +13,22 @@
 typedef struct batch_memory {
   heed_context *context;
   int64_t batch, length, count; /* count: numbers there is room for */
+  int64_t least;                /* columns that there must be: one behind the source */
   int64_t columns, tokens;      /* of the batch that lies there: as long as its longest row, more or less; tokens that are no padding */
   int32_t *ids, *targets;       /* [batch,columns] */
 } batch_memory;
 
-static heed_status check_batch(heed_context *context, int64_t batch, int64_t length, int64_t *count) {
-  HD_REQUIRE(batch >= 1 && length >= 1 && hd_mul(batch, length, count), context, HEED_E_ARGUMENT,
-             "training: a batch of %lld times %lld positions, allowed from 1 on", (long long)batch, (long long)length);
+static heed_status check_batch(const heed_learner *learner, int64_t batch, int64_t length, int64_t *count) {
+  HD_REQUIRE(batch >= 1 && length > learner->source && hd_mul(batch, length, count), learner->context, HEED_E_ARGUMENT,
+             "training: a batch of %lld times %lld positions, allowed from 1 times %lld on", (long long)batch, (long long)length,
+             (long long)learner->source + 1);
   return HEED_OK;
 }
 
-static heed_status batch_open(heed_context *context, int64_t batch, int64_t length, batch_memory *out) {
-  *out = (batch_memory){.context = context, .batch = batch, .length = length};
-  HD_TRY(check_batch(context, batch, length, &out->count));
+static heed_status batch_open(const heed_learner *learner, int64_t batch, int64_t length, batch_memory *out) {
+  heed_context *context = learner->context;
+  *out = (batch_memory){.context = context, .batch = batch, .length = length, .least = learner->source + 1};
+  HD_TRY(check_batch(learner, batch, length, &out->count));
   HD_TRY(hd_allocate(context, "a batch", out->count, sizeof *out->ids, &out->ids));
   heed_status status = hd_allocate(context, "a batch", out->count, sizeof *out->targets, &out->targets);
   if (status != HEED_OK) hd_release(context, out->ids, out->count, sizeof *out->ids);
@@ -48,10 +51,10 @@ static void batch_fill(batch_memory *b, heed_batch_fn source, void *user, uint64
   for (int64_t r = 0; r < b->batch; r++) {
     int64_t n = b->length;
     while (n > 0 && b->ids[r * b->length + n - 1] < 0) n--;
-    b->tokens += n;
+    for (int64_t i = 0; i < n; i++) b->tokens += b->ids[r * b->length + i] >= 0;
     longest = HD_MAX(longest, n);
   }
-  b->columns = HD_MIN(b->length, HD_MAX(1, hd_ceil_div(longest, COLUMNS_STEP)) * COLUMNS_STEP);
+  b->columns = HD_MIN(b->length, hd_ceil_div(HD_MAX(longest, b->least), COLUMNS_STEP) * COLUMNS_STEP);
   for (int64_t r = 1; r < b->batch && b->columns < b->length; r++) {
     memmove(b->ids + r * b->columns, b->ids + r * b->length, (size_t)b->columns * sizeof *b->ids);
     memmove(b->targets + r * b->columns, b->targets + r * b->length, (size_t)b->columns * sizeof *b->targets);
@@ -65,15 +68,16 @@ static heed_tensor *on_tape(heed_tape *tape, const batch_memory *b, int32_t *num
 
 /* ---- evaluation -------------------------------------------------------------------------------------------------------------------- */
 
-/* The first `places` of each row of a batch are answered: all, or one for the whole row. */
+/* Of each row of a batch `places` are answered, from the first one behind the source on: all, or one for the whole row. */
 typedef struct comparison {
   const batch_memory *batch;
+  int64_t source;
   const float *logits; /* [batch · places, classes] */
   int64_t places, classes;
   bool *right; /* [batch · places] */
 } comparison;
 
-static const int32_t *row_targets(const comparison *c, int64_t row) { return c->batch->targets + row * c->batch->columns; }
+static const int32_t *row_targets(const comparison *c, int64_t row) { return c->batch->targets + row * c->batch->columns + c->source; }
 
 static void compare_row(void *argument, int64_t row, int worker) {
   (void)worker;
@@ -88,9 +92,11 @@ static void compare_row(void *argument, int64_t row, int worker) {
   }
 }
 
-static heed_status count_right(heed_context *context, const batch_memory *b, const heed_tensor *logits, heed_evaluation *out) {
+static heed_status count_right(const heed_learner *learner, const batch_memory *b, const heed_tensor *logits, heed_evaluation *out) {
+  heed_context *context = learner->context;
   const int64_t rows = hd_rows(logits);
-  comparison c = {.batch = b, .logits = hd_value(logits), .places = rows / b->batch, .classes = hd_columns(logits)};
+  comparison c = {
+      .batch = b, .source = learner->source, .logits = hd_value(logits), .places = rows / b->batch, .classes = hd_columns(logits)};
   HD_TRY(hd_allocate(context, "an evaluation", rows, sizeof *c.right, &c.right));
   hd_parallel(context, b->batch, compare_row, &c);
   for (int64_t row = 0; row < b->batch; row++) {
@@ -115,7 +121,7 @@ static heed_status evaluate_batch(heed_learner *learner, heed_tape *tape, const 
   heed_tensor *loss = hd_learner_loss_of(learner, tape, logits, on_tape(tape, b, b->targets));
   HD_TRY(heed_tape_status(tape));
   int64_t before = out->places;
-  HD_TRY(count_right(learner->context, b, logits, out));
+  HD_TRY(count_right(learner, b, logits, out));
   *sum += (double)*hd_value(loss) * (double)(out->places - before);
   return HEED_OK;
 }
@@ -129,7 +135,7 @@ heed_status heed_learner_evaluate(heed_learner *learner, heed_batch_fn source, v
   batch_memory b = {0};
   double sum = 0;
   HD_REQUIRE(source && given, context, HEED_E_ARGUMENT, "heed_learner_evaluate: null");
-  HD_TRY(batch_open(context, batch, length, &b));
+  HD_TRY(batch_open(learner, batch, length, &b));
   heed_status status = heed_tape_new(context, &tape);
   heed_tape_set_inference(tape, true);
   heed_tape_set_training(tape, false);
@@ -176,7 +182,7 @@ static heed_status fits(heed_learner *learner, const heed_train_options *o, int6
   char what[96];
   int64_t count;
   *bytes = 0;
-  HD_TRY(check_batch(context, o->batch, o->length, &count));
+  HD_TRY(check_batch(learner, o->batch, o->length, &count));
   HD_TRY(plan_batch(learner, o, true, bytes));
   // The tape of training keeps its memory while another one evaluates.
   if (o->eval_source) HD_TRY(plan_batch(learner, o, false, bytes));
@@ -349,7 +355,7 @@ heed_status heed_train(heed_learner *learner, heed_optimiser *optimiser, const h
   HD_REQUIRE(options.source, context, HEED_E_ARGUMENT, "heed_train: no source of batches");
   int64_t bytes;
   HD_TRY(fits(learner, &options, &bytes));
-  HD_TRY(batch_open(context, options.batch, options.length, &r.batch));
+  HD_TRY(batch_open(learner, options.batch, options.length, &r.batch));
   heed_status status = heed_tape_new(context, &r.tape);
   if (status == HEED_OK) status = loop(&r);
   heed_tape_free(r.tape);
