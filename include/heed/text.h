@@ -1,4 +1,4 @@
-/* text.h: tokenizers: text to token ids and back.
+/* text.h: tokenizers, text to token ids and back; and how good translations and alignments are.
  *
  * Text is pointer + length in bytes, UTF-8, never NUL-terminated by assumption. A tokenizer is immutable and may be shared between contexts. */
 #ifndef HEED_TEXT_H
@@ -93,6 +93,54 @@ HEED_API void heed_decoder_free(heed_decoder *decoder);
 HEED_API heed_status heed_decoder_push(heed_decoder *decoder, int32_t id, heed_text *out);
 /* What is still held back, as U+FFFD; the decoder is then as new. */
 HEED_API heed_status heed_decoder_finish(heed_decoder *decoder, heed_text *out);
+
+/* ---- how good translations are ------------------------------------------------------------------------------------------------ */
+
+/* BLEU of a whole set of translations, one reference each (Papineni et al. 2002), to the figures of sacreBLEU (Post 2018): words as mteval-v13a cuts them, n-grams of one to four words,
+ * precisions in percent; where an order has no match, one half of a match is counted, of the next such order one quarter. */
+enum { HEED_BLEU_ORDERS = 4 };
+typedef struct heed_bleu {
+  size_t size;
+  double score;                        /* 0 to 100 */
+  double precisions[HEED_BLEU_ORDERS]; /* 0 to 100 */
+  double brevity;                      /* the factor for being shorter than the references, 1 where they are not */
+  int64_t words, reference_words;
+} heed_bleu;
+/* translations and references [count]. HEED_E_ARGUMENT, HEED_E_FORMAT (a text that is not UTF-8: names its number, from 1), HEED_E_MEMORY. */
+HEED_API heed_status heed_bleu_score(heed_context *context, const heed_text *translations, const heed_text *references, int64_t count,
+                                     heed_bleu *out);
+/* What sacreBLEU calls these choices: "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0", its version being the one whose figures these are. Static. */
+HEED_API const char *heed_bleu_signature(void);
+
+/* chrF, 0 to 100: the F2 of n-grams of one to six characters, white space apart (Popović 2015); with `words` chrF++, which counts one and two words too (Popović 2017). To the figures of
+ * sacreBLEU; errors as above. */
+HEED_API heed_status heed_chrf_score(heed_context *context, const heed_text *translations, const heed_text *references, int64_t count,
+                                     bool words, double *out);
+HEED_API const char *heed_chrf_signature(bool words); /* "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0"; static */
+
+/* ---- alignments ----------------------------------------------------------------------------------------------------------------- */
+
+/* A target token and a source token that translate each other, counted from 0. */
+typedef struct heed_link {
+  int32_t source, target;
+  bool possible; /* of a reference: right where it is found, not missed where it is not (Och & Ney 2003) */
+} heed_link;
+
+/* Reads a line in the format of Pharaoh, "0-0 1-2": source-target; "1p2" is a possible link. *links [*count] is for heed_links_free, in the line's order. HEED_E_FORMAT (names the word),
+ * HEED_E_MEMORY. */
+HEED_API heed_status heed_links_parse(heed_context *context, heed_text line, heed_link **links, int64_t *count);
+HEED_API void heed_links_free(heed_context *context, heed_link *links, int64_t count);
+
+/* Alignments of sentences against their references. Rates are 0 to 1: precision of what was found among all links of the reference, recall among the sure ones, and the alignment error rate
+ * 1 − (|A∩S| + |A∩P|) / (|A| + |S|), A found, S sure, P all of the reference (Och & Ney 2003). NaN where nothing was counted. */
+typedef struct heed_alignment_score {
+  size_t size;
+  int64_t found, sure, found_sure, found_right; /* |A|, |S|, |A∩S|, |A∩P| */
+  double precision, recall, error_rate;
+} heed_alignment_score;
+/* Adds a sentence to *score, whose counts are 0 before the first; a link that comes twice counts once. HEED_E_ARGUMENT, HEED_E_MEMORY. */
+HEED_API heed_status heed_alignment_add(heed_context *context, const heed_link *found, int64_t found_count, const heed_link *reference,
+                                        int64_t reference_count, heed_alignment_score *score);
 
 #ifdef __cplusplus
 }

@@ -18,6 +18,13 @@
 
 static inline heed_text text_of(const char *text) { return (heed_text){text, strlen(text)}; }
 
+static inline json_t *read_json(const char *path) {
+  json_error_t error;
+  json_t *value = json_load_file(path, JSON_ALLOW_NUL, &error);
+  if (!value) fail_msg("%s: %s", path, error.text);
+  return value;
+}
+
 static inline void print_ids(const char *name, const int32_t *ids, int64_t count) {
   print_error("%s:", name);
   for (int64_t i = 0; i < count && i < 100; i++) print_error(" %d", (int)ids[i]);

@@ -23,13 +23,6 @@ static heed_tokenizer *reload(heed_context *context, const heed_tokenizer *token
   return out;
 }
 
-static json_t *read_json(const char *path) {
-  json_error_t error;
-  json_t *value = json_load_file(path, JSON_ALLOW_NUL, &error);
-  if (!value) fail_msg("%s: %s", path, error.text);
-  return value;
-}
-
 static void expect_cases(heed_context *context, const heed_tokenizer *tokenizer, const char *path) {
   json_t *cases = read_json(path), *one;
   size_t i;
