@@ -98,7 +98,7 @@ HEED_API heed_status heed_decoder_finish(heed_decoder *decoder, heed_text *out);
 
 /* BLEU of a whole set of translations, one reference each (Papineni et al. 2002), to the figures of sacreBLEU (Post 2018): words as mteval-v13a cuts them, n-grams of one to four words,
  * precisions in percent; where an order has no match, one half of a match is counted, of the next such order one quarter. */
-enum { HEED_BLEU_ORDERS = 4 };
+#define HEED_BLEU_ORDERS 4
 typedef struct heed_bleu {
   size_t size;
   double score;                        /* 0 to 100 */
