@@ -81,7 +81,7 @@ heed_tensor *small_logits(const small *m, heed_tape *tape, heed_tensor *ids) {
   heed_tensor *x = heed_tape_embedding(tape, ids, m->embedding);
   if (!x) return NULL;
   x = heed_tape_add(tape, x, heed_tape_slice(tape, m->position, 0, 0, heed_tensor_value(ids).dim[1]));
-  for (int64_t i = 0; i < m->spec.layers; i++) x = heed_nn_block_apply(tape, &m->layers[i], x);
+  for (int64_t i = 0; i < m->spec.layers; i++) x = heed_nn_block_apply(tape, &m->layers[i], x, NULL);
   if (!m->spec.norm_after) x = heed_nn_norm_apply(tape, &m->final_norm, x);
   return heed_tape_linear(tape, x, m->head, NULL);
 }

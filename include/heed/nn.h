@@ -284,12 +284,13 @@ typedef struct heed_nn_feed_forward {
   heed_tensor *w_down, *b_down;
 } heed_nn_feed_forward;
 
-/* A transformer layer: self-attention and feed-forward, each with residual and norm: x + f(norm(x)), or norm(x + f(x)) with norm_after, as in 2017. */
+/* A transformer layer: self-attention, in a decoder that reads a memory cross-attention, and feed-forward, each with residual and norm: x + f(norm(x)), or norm(x + f(x)) with norm_after,
+ * as in 2017. */
 typedef struct heed_nn_block {
   bool norm_after;
   double dropout; /* of what each sublayer adds */
-  heed_nn_norm attention_norm, feed_forward_norm;
-  heed_nn_attention attention;
+  heed_nn_norm attention_norm, cross_norm, feed_forward_norm;
+  heed_nn_attention attention, cross; /* cross: queries from x, keys and values from the memory */
   heed_nn_feed_forward feed_forward;
 } heed_nn_block;
 
@@ -299,7 +300,8 @@ HEED_API heed_tensor *heed_nn_norm_apply(heed_tape *tape, const heed_nn_norm *no
 HEED_API heed_tensor *heed_nn_attention_apply(heed_tape *tape, const heed_nn_attention *layer, heed_tensor *x_query, heed_tensor *x_key,
                                               heed_tensor *x_value, const heed_view *weights);
 HEED_API heed_tensor *heed_nn_feed_forward_apply(heed_tape *tape, const heed_nn_feed_forward *layer, heed_tensor *x);
-HEED_API heed_tensor *heed_nn_block_apply(heed_tape *tape, const heed_nn_block *block, heed_tensor *x);
+/* x [B,n,width], memory [B,m,width of keys] for a block with cross-attention, otherwise NULL -> [B,n,width]. */
+HEED_API heed_tensor *heed_nn_block_apply(heed_tape *tape, const heed_nn_block *block, heed_tensor *x, heed_tensor *memory);
 
 #ifdef __cplusplus
 }

@@ -215,7 +215,7 @@ static heed_tensor *states(heed_learner *learner, heed_tape *tape, heed_tensor *
     heed_nn_block block = t->layers[i];
     block.attention.attention = &attention;
     heed_tape_label(tape, t->layer_names[i]);
-    x = heed_nn_block_apply(tape, &block, x);
+    x = heed_nn_block_apply(tape, &block, x, NULL);
   }
   heed_tape_label(tape, "the head");
   return head_rows(t, tape, t->spec.norm_place == HD_NORM_BEFORE ? heed_nn_norm_apply(tape, &t->final_norm, x) : x);

@@ -93,23 +93,38 @@ heed_tensor *heed_nn_feed_forward_apply(heed_tape *tape, const heed_nn_feed_forw
   return heed_tape_linear(tape, dropped(tape, h, layer->dropout), layer->w_down, layer->b_down);
 }
 
-typedef heed_tensor *(*sublayer)(heed_tape *tape, const heed_nn_block *block, heed_tensor *x);
+typedef heed_tensor *(*sublayer)(heed_tape *tape, const heed_nn_block *block, heed_tensor *x, heed_tensor *memory);
 
-static heed_tensor *attend(heed_tape *tape, const heed_nn_block *block, heed_tensor *x) {
+static heed_tensor *attend(heed_tape *tape, const heed_nn_block *block, heed_tensor *x, heed_tensor *memory) {
+  (void)memory;
   return heed_nn_attention_apply(tape, &block->attention, x, NULL, NULL, NULL);
 }
 
-static heed_tensor *feed_forward(heed_tape *tape, const heed_nn_block *block, heed_tensor *x) {
+static heed_tensor *look_across(heed_tape *tape, const heed_nn_block *block, heed_tensor *x, heed_tensor *memory) {
+  return heed_nn_attention_apply(tape, &block->cross, x, memory, NULL, NULL);
+}
+
+static heed_tensor *feed_forward(heed_tape *tape, const heed_nn_block *block, heed_tensor *x, heed_tensor *memory) {
+  (void)memory;
   return heed_nn_feed_forward_apply(tape, &block->feed_forward, x);
 }
 
-static heed_tensor *with_residual(heed_tape *tape, const heed_nn_block *block, const heed_nn_norm *norm, sublayer f, heed_tensor *x) {
+static heed_tensor *with_residual(heed_tape *tape, const heed_nn_block *block, const heed_nn_norm *norm, sublayer f, heed_tensor *x,
+                                  heed_tensor *memory) {
   heed_tensor *in = block->norm_after ? x : heed_nn_norm_apply(tape, norm, x);
-  heed_tensor *sum = hd_tape_add_last(tape, x, dropped(tape, f(tape, block, in), block->dropout));
+  heed_tensor *sum = hd_tape_add_last(tape, x, dropped(tape, f(tape, block, in, memory), block->dropout));
   return block->norm_after ? heed_nn_norm_apply(tape, norm, sum) : sum;
 }
 
-heed_tensor *heed_nn_block_apply(heed_tape *tape, const heed_nn_block *block, heed_tensor *x) {
-  heed_tensor *h = with_residual(tape, block, &block->attention_norm, attend, x);
-  return with_residual(tape, block, &block->feed_forward_norm, feed_forward, h);
+static heed_status check_memory(heed_context *context, const heed_nn_block *block, const heed_tensor *memory) {
+  HD_REQUIRE(!memory || block->cross.heads > 0, context, HEED_E_ARGUMENT, "heed_nn_block: a memory, but no cross-attention");
+  HD_REQUIRE(memory || block->cross.heads == 0, context, HEED_E_ARGUMENT, "heed_nn_block: cross-attention without a memory");
+  return HEED_OK;
+}
+
+heed_tensor *heed_nn_block_apply(heed_tape *tape, const heed_nn_block *block, heed_tensor *x, heed_tensor *memory) {
+  if (!tape || heed_tape_status(tape) != HEED_OK || !hd_tape_note(tape, check_memory(hd_tape_context(tape), block, memory))) return NULL;
+  heed_tensor *h = with_residual(tape, block, &block->attention_norm, attend, x, NULL);
+  if (memory) h = with_residual(tape, block, &block->cross_norm, look_across, h, memory);
+  return with_residual(tape, block, &block->feed_forward_norm, feed_forward, h, NULL);
 }

@@ -1,4 +1,4 @@
-/* Layers on the tape against what PyTorch computed in double precision: nn.MultiheadAttention and nn.TransformerEncoderLayer, outputs, weights and every gradient. */
+/* Layers on the tape against what PyTorch computed in double precision: nn.MultiheadAttention, nn.TransformerEncoderLayer and nn.TransformerDecoderLayer, outputs, weights and every gradient. */
 #include "fixture.h"
 
 #include "heed/nn.h"
@@ -80,10 +80,10 @@ static void close_file(bench *b) {
   hd_tensors_close(b->file);
 }
 
-/* The file's key lengths, if it has some, into the description; they live in `to`. */
-static void read_lengths(const bench *b, int64_t to[8], heed_attention *attention) {
+/* The file's lengths, if it has some, into the description; they live in `to`. */
+static void read_lengths(const bench *b, const char *name, int64_t to[8], heed_attention *attention) {
   int32_t lengths[8];
-  const hd_tensor *tensor = hd_tensors_find(b->file, "key_lengths");
+  const hd_tensor *tensor = hd_tensors_find(b->file, name);
   if (!tensor) return;
   assert_true(tensor->count <= 8);
   ok(b->context, hd_tensors_read(b->context, b->file, tensor, lengths));
@@ -112,7 +112,7 @@ static void one_attention(heed_context *context, const char *path, const char *n
   heed_attention attention = {.size = sizeof attention, .align = HEED_ALIGN_START};
   attention.causal = strcmp(fixture_attribute(&f, "causal", text), "True") == 0;
   int64_t key_lengths[8];
-  read_lengths(&b, key_lengths, &attention);
+  read_lengths(&b, "key_lengths", key_lengths, &attention);
   heed_tensor *x = load(&b, "x"), *memory = load(&b, "memory");
   heed_tensor *in = parameter(&b, "", "in_proj_weight"), *in_bias = parameter(&b, "", "in_proj_bias");
   heed_nn_attention layer = {.heads = heads_of(&b), .attention = &attention};
@@ -153,32 +153,52 @@ static void multi_head_attention(void **state) {
   heed_context_free(context);
 }
 
-/* ---- encoder layers --------------------------------------------------------------------------------------------------------------------- */
+/* ---- layers of encoders and decoders --------------------------------------------------------------------------------------------------------------------- */
 
 static heed_nn_norm norm(bench *b, const char *name) {
   return (heed_nn_norm){.weight = parameter(b, name, ".weight"), .bias = parameter(b, name, ".bias")};
+}
+
+static heed_nn_attention attention_of(bench *b, const char *prefix, const heed_attention *attention) {
+  heed_nn_attention layer = {.heads = heads_of(b), .attention = attention};
+  layer.w_qkv = parameter(b, prefix, "in_proj_weight");
+  layer.b_qkv = parameter(b, prefix, "in_proj_bias");
+  layer.w_o = parameter(b, prefix, "out_proj.weight");
+  layer.b_o = parameter(b, prefix, "out_proj.bias");
+  return layer;
+}
+
+/* Queries read one input, keys and values another. */
+static heed_nn_attention split(bench *b, heed_nn_attention layer) {
+  layer.w_q = rows(b, layer.w_qkv, 0, 1);
+  layer.b_q = rows(b, layer.b_qkv, 0, 1);
+  layer.w_kv = rows(b, layer.w_qkv, 1, 2);
+  layer.b_kv = rows(b, layer.b_qkv, 1, 2);
+  layer.w_qkv = layer.b_qkv = NULL;
+  return layer;
+}
+
+static heed_nn_feed_forward feed_forward_of(bench *b) {
+  heed_nn_feed_forward layer = {.activation = strstr(b->name, "gelu") ? HEED_ACTIVATION_GELU : HEED_ACTIVATION_RELU};
+  layer.w_up = parameter(b, "linear1", ".weight");
+  layer.b_up = parameter(b, "linear1", ".bias");
+  layer.w_down = parameter(b, "linear2", ".weight");
+  layer.b_down = parameter(b, "linear2", ".bias");
+  return layer;
 }
 
 static void one_encoder_layer(heed_context *context, const char *path, const char *name) {
   bench b = open_file(context, path, name);
   int64_t key_lengths[8];
   heed_attention attention = {.size = sizeof attention};
-  read_lengths(&b, key_lengths, &attention);
-  heed_nn_block block = {.norm_after = strstr(name, "-post-") != NULL};
+  read_lengths(&b, "key_lengths", key_lengths, &attention);
   heed_tensor *x = load(&b, "x");
-  block.attention_norm = norm(&b, "norm1");
-  block.feed_forward_norm = norm(&b, "norm2");
-  block.attention = (heed_nn_attention){.heads = heads_of(&b), .attention = &attention};
-  block.attention.w_qkv = parameter(&b, "self_attn.", "in_proj_weight");
-  block.attention.b_qkv = parameter(&b, "self_attn.", "in_proj_bias");
-  block.attention.w_o = parameter(&b, "self_attn.", "out_proj.weight");
-  block.attention.b_o = parameter(&b, "self_attn.", "out_proj.bias");
-  block.feed_forward.activation = strstr(name, "gelu") ? HEED_ACTIVATION_GELU : HEED_ACTIVATION_RELU;
-  block.feed_forward.w_up = parameter(&b, "linear1", ".weight");
-  block.feed_forward.b_up = parameter(&b, "linear1", ".bias");
-  block.feed_forward.w_down = parameter(&b, "linear2", ".weight");
-  block.feed_forward.b_down = parameter(&b, "linear2", ".bias");
-  finish(&b, heed_nn_block_apply(b.tape, &block, x));
+  const heed_nn_block block = {.norm_after = strstr(name, "-post-") != NULL,
+                               .attention_norm = norm(&b, "norm1"),
+                               .feed_forward_norm = norm(&b, "norm2"),
+                               .attention = attention_of(&b, "self_attn.", &attention),
+                               .feed_forward = feed_forward_of(&b)};
+  finish(&b, heed_nn_block_apply(b.tape, &block, x, NULL));
   close_file(&b);
 }
 
@@ -189,7 +209,33 @@ static void encoder_layers(void **state) {
   heed_context_free(context);
 }
 
+static void one_decoder_layer(heed_context *context, const char *path, const char *name) {
+  bench b = open_file(context, path, name);
+  int64_t lengths[8];
+  const heed_attention causal = {.size = sizeof causal, .causal = true, .align = HEED_ALIGN_START};
+  heed_attention across = {.size = sizeof across};
+  read_lengths(&b, "memory_lengths", lengths, &across);
+  heed_tensor *x = load(&b, "x"), *memory = load(&b, "memory");
+  const heed_nn_block block = {.norm_after = strstr(name, "-post") != NULL,
+                               .attention_norm = norm(&b, "norm1"),
+                               .cross_norm = norm(&b, "norm2"),
+                               .feed_forward_norm = norm(&b, "norm3"),
+                               .attention = attention_of(&b, "self_attn.", &causal),
+                               .cross = split(&b, attention_of(&b, "multihead_attn.", &across)),
+                               .feed_forward = feed_forward_of(&b)};
+  finish(&b, heed_nn_block_apply(b.tape, &block, x, memory));
+  close_file(&b);
+}
+
+static void decoder_layers(void **state) {
+  (void)state;
+  heed_context *context = test_context(NULL);
+  assert_int_equal(fixtures_each(context, HEED_TEST_DATA "/expected/layers", "decoder-layer-", one_decoder_layer), 2);
+  heed_context_free(context);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(multi_head_attention), cmocka_unit_test(encoder_layers)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(multi_head_attention), cmocka_unit_test(encoder_layers),
+                                     cmocka_unit_test(decoder_layers)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
