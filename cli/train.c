@@ -190,7 +190,8 @@ static int run_task(const void *v) { return train(v, HEED_LEARNER_GPT); }
 
 #define TEXT_OPTIONS                                                                                                                       \
   OPTION("data", 0, TEXT, "FILE", data, "the text; its last tenth is for validation"),                                                     \
-      OPTION("tokens", 0, TEXT, "KIND", tokens, "char, byte, bpe:N (made from the text), or a tokenizer's file (default char)"),           \
+      OPTION("tokens", 0, TEXT, "KIND", tokens,                                                                                            \
+             "char, byte, bpe:N, word, word:N (made from the text), or a tokenizer's file (default char)"),                                \
       OPTION("context", 0, WHOLE, "N", context, "positions (default 64; labelled texts: the longest, at most 512)", .low = 1,              \
              .high = 1e9),                                                                                                                 \
       OPTION("preset", 0, CHOICE, NULL, preset, "sizes and rates that go together", .choices = TRAIN_PRESETS)

@@ -22,12 +22,17 @@ done:
   return code;
 }
 
-/* That of the model a run goes on from. Otherwise "char", "byte" and "bpe:N" are made from the text, with the special tokens of the options; anything else is a tokenizer that is there. */
+/* Whether --tokens names a kind that is made from a text; anything else is a tokenizer that is there. */
+static bool is_made(const char *tokens) {
+  return !strcmp(tokens, "char") || !strcmp(tokens, "byte") || !strcmp(tokens, "word") || !strncmp(tokens, "bpe:", 4) ||
+         !strncmp(tokens, "word:", 5);
+}
+
+/* That of the model a run goes on from, or what --tokens says, with the special tokens of the options where it is made. */
 static int open_tokenizer(training *t, heed_text text, const heed_tokenizer_train_options *options, int64_t vocabulary) {
   const char *kind = t->v->tokens;
   if (t->model) return open_tokenizer_of_model(t, vocabulary);
-  if (strcmp(kind, "char") != 0 && strcmp(kind, "byte") != 0 && strncmp(kind, "bpe:", 4) != 0)
-    return check(t->context, heed_tokenizer_load(t->context, kind, &t->tokenizer));
+  if (!is_made(kind)) return check(t->context, heed_tokenizer_load(t->context, kind, &t->tokenizer));
   heed_status status = heed_tokenizer_train(t->context, kind, text, options, &t->tokenizer);
   if (status == HEED_E_ARGUMENT) return usage_error("--tokens: %s", heed_error(t->context));
   if (status == HEED_E_FORMAT) return error_of(EXIT_BAD_FILE, "%s: %s", t->v->data, heed_error(t->context));

@@ -25,7 +25,9 @@ HEED_API heed_status heed_tokenizer_load(heed_context *context, const char *path
  *   "byte"   the 256 bytes, id = byte; takes any text, also what is not UTF-8
  *   "bpe:N"  byte-level BPE with GPT-2's pre-tokenizer and a vocabulary of N ≥ 256: 256 bytes and the merges learned, those of Hugging Face's BpeTrainer given the same
  *            text in one piece (of pairs equally frequent the one with the smaller ids). Fewer than N where the text has no more to merge
- * Special tokens are those of options (NULL: none), with the ids after all others. HEED_E_ARGUMENT (kind), HEED_E_FORMAT (char, bpe: not UTF-8, names the byte), HEED_E_OVERFLOW,
+ *   "word"   the words of the text as BERT's tokenizer cuts it, at white space and punctuation, with their case and accents, the most frequent first; "word:N": those N.
+ *            What is none of them becomes the token "<unk>", which is special and has the id 0
+ * Special tokens are those of options (NULL: none), with the ids after all others. HEED_E_ARGUMENT (kind), HEED_E_FORMAT (char, bpe, word: not UTF-8, names the byte), HEED_E_OVERFLOW,
  * HEED_E_MEMORY, HEED_E_CANCELLED. */
 typedef struct heed_tokenizer_train_options {
   size_t size;

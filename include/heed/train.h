@@ -126,6 +126,26 @@ HEED_API void heed_labelled_batch(void *user, uint64_t seed, int64_t number, int
 HEED_API void heed_labelled_row_batch(void *user, uint64_t seed, int64_t number, int64_t batch, int64_t length, int32_t *ids,
                                       int32_t *targets);
 
+/* Pairs of sentences, for learners that have a source. A row of a batch has `width` columns for the source, padded behind; then stands what the decoder reads, `start` and the target's
+ * tokens, and there the target's tokens and `end` are asked for. user of the two below. */
+typedef struct heed_pair_data {
+  const int32_t *source, *target;             /* ids of all sentences, one behind another; of targets without start and end */
+  const int64_t *source_begin, *target_begin; /* [count + 1], ascending from 0 */
+  int64_t count;
+  int64_t
+      width; /* as many as the longest source has, or more: what lies beyond is cut, and so is a target that `length` is too short for */
+  int32_t start, end;
+  const int64_t *order; /* [count] the pairs by length, from heed_pair_order; NULL: as they stand */
+} heed_pair_data;
+/* order [count] is the caller's. HEED_E_ARGUMENT, HEED_E_MEMORY. */
+HEED_API heed_status heed_pair_order(heed_context *context, const heed_pair_data *data, int64_t *order);
+/* Every round shows each pair once, in batches whose pairs are alike in length (where there is an order), as drawn for the round. Batch b is of round b / heed_pair_batches; one of them has
+ * rows of padding alone where batches do not divide the pairs. There is at least one pair. */
+HEED_API void heed_pair_batch(void *user, uint64_t seed, int64_t number, int64_t batch, int64_t length, int32_t *ids, int32_t *targets);
+/* One after another, by length where there is an order; those beyond the last are padding alone. seed does not matter. */
+HEED_API void heed_pair_row_batch(void *user, uint64_t seed, int64_t number, int64_t batch, int64_t length, int32_t *ids, int32_t *targets);
+HEED_API int64_t heed_pair_batches(const heed_pair_data *data, int64_t batch); /* in a round */
+
 /* ---- tasks ------------------------------------------------------------------------------------------------------------------- */
 
 /* Tasks whose solution attention shows. A sequence is a text: "hello>hello." (copy), "hello>olleh.", "hello>ehllo.", and "123+456=579." Only what stands behind '>' or '=' is asked for. */
@@ -155,6 +175,45 @@ HEED_API int64_t heed_task_length(const heed_task *task);
 HEED_API void heed_task_batch(void *user, uint64_t seed, int64_t number, int64_t batch, int64_t length, int32_t *ids, int32_t *targets);
 /* Checks the fields and fills those that are 0. HEED_E_ARGUMENT. */
 HEED_API heed_status heed_task_finish(heed_context *context, heed_task *task);
+
+/* ---- tasks of pairs ---------------------------------------------------------------------------------------------------------------- */
+
+/* Pairs made on the spot, for models that read one sentence and write another:
+ *   "dates"    a date as English, German, French and Spanish write it, each in a dozen styles -> ISO 8601: "jeudi 4 mars 2021" -> "2021-03-04"; the years 1900 to 2099
+ *   "numbers"  a language and a number -> its words: "es 21000" -> "veintiún mil"; English and Spanish
+ *   "reverse"  letters -> the letters from the last on
+ *   "double"   letters -> the letters twice: "abc" -> "abcabc"
+ *   "grammar"  an English sentence -> its Spanish translation, with agreement, the place of adjectives, contractions, the personal "a": "the old cat sees the girl" ->
+ *              "el gato viejo ve a la niña" */
+typedef struct heed_pair_task {
+  size_t size;         /* sizeof (heed_pair_task) */
+  const char *name;    /* one of those above */
+  int64_t least, most; /* letters of a string, from `least` (0: 1) to `most` (0: 30); digits of a number, at most `most` (0: 6) */
+  int64_t symbols;     /* letters in use; 0: 26 */
+  bool
+      held_out; /* pairs that training never shows, a tenth of all by a hash: of the date whatever its style, of the number in both languages, of the string, of the sentence. Numbers below
+                          100 and strings of up to three letters are too few to hold some out */
+} heed_pair_task;
+
+#define HEED_PAIR_BYTES 1024
+#define HEED_PAIR_LINKS 512
+typedef struct heed_pair {
+  size_t size;
+  char source[HEED_PAIR_BYTES], target[HEED_PAIR_BYTES]; /* NUL-terminated */
+  heed_link links
+      [HEED_PAIR_LINKS]; /* between characters, of "grammar" between words; of "numbers" there are none. Of dates those of year, day and month; a name of a month is possible for both
+                                       digits of the month */
+  int64_t link_count;
+} heed_pair;
+
+/* The name of task i, from 0; NULL beyond the last. */
+HEED_API const char *heed_pair_task_name(int64_t i);
+/* What its texts consist of: "char" or "word", a kind of heed_tokenizer_train; NULL: there is none of that name. */
+HEED_API const char *heed_pair_task_tokens(const char *name);
+/* Checks the fields and fills those that are 0. HEED_E_ARGUMENT. */
+HEED_API heed_status heed_pair_task_finish(heed_context *context, heed_pair_task *task);
+/* Pair `number` of a seed is always the same one. task is filled (heed_pair_task_finish). */
+HEED_API void heed_pair_task_make(const heed_pair_task *task, uint64_t seed, int64_t number, heed_pair *out);
 
 /* ---- training ---------------------------------------------------------------------------------------------------------------- */
 

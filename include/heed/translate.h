@@ -50,6 +50,10 @@ typedef struct heed_translate_options {
   int64_t layer, head;
 
   int64_t batch; /* sources that are under way at once; 0: 32. Changes no bit. */
+
+  /* Instead of a search each source has the target that stands here, whatever the model would have written: what comes is what it makes of it, scores and weights. Every token counts as the
+   * model's softmax has it, forced ones too; a target is over where its ids end. NULL: none are given. */
+  const heed_sources *targets;
 } heed_translate_options;
 
 typedef struct heed_translation {
@@ -71,6 +75,16 @@ HEED_API const heed_translation *heed_translations_of(const heed_translations *t
  * id out of range: the sentence names the source; logits that hold NaN), HEED_E_MEMORY, HEED_E_CANCELLED (progress "translate", in sources). *out is NULL on error. */
 HEED_API heed_status heed_translate(heed_context *context, heed_model *model, const heed_sources *sources,
                                     const heed_translate_options *options, heed_translations **out);
+
+/* What a model that translates is like. */
+typedef struct heed_translate_info {
+  size_t size;
+  int64_t layers, heads;           /* of cross-attention; 0: it does not attend */
+  int64_t longest_source, longest; /* tokens of a source; tokens of a target, its end token too */
+  int32_t start, end; /* the id that every target is begun with, and the one that ends it (the first, where there are several; −1: none) */
+} heed_translate_info;
+/* HEED_E_UNSUPPORTED (not a model that has sources), HEED_E_ARGUMENT, HEED_E_MEMORY. */
+HEED_API heed_status heed_translate_describe(heed_context *context, heed_model *model, heed_translate_info *info);
 
 #ifdef __cplusplus
 }

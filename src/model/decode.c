@@ -132,7 +132,7 @@ static void look_at_row(void *argument, int64_t row, int worker) {
   hd_kernels_of(d->context)->softmax_sums(logits, targets, &sums);
   d->log_sum[row] = (double)sums.maximum + log(sums.sum);
   for (int64_t i = 0; i < rules->never_count; i++) logits[rules->never[i]] = -INFINITY;
-  if (d->options.sample) return;
+  if (d->options.sample || d->options.targets) return;
   candidate *found = d->found + row * d->in_row;
   const int32_t only = forced(d);
   if (only >= 0) found[0] = (candidate){.id = only};
@@ -270,6 +270,20 @@ static heed_status sample_step(decoding *d, search *s) {
   return HEED_OK;
 }
 
+/* ---- targets that are given --------------------------------------------------------------------------------------------------------------- */
+
+static void repeat_step(decoding *d, search *s) {
+  const heed_sources *given = d->options.targets;
+  const int64_t from = given->begin[s->number], count = given->begin[s->number + 1] - from;
+  const int32_t id = given->ids[from + d->step];
+  const int64_t row = s->live[0].row;
+  const target t = grown(d, &s->live[0], id, (double)d->logits[row * d->stepper->targets + id] - d->log_sum[row]);
+  s->live[0] = t;
+  if (d->step + 1 < count) return;
+  finish(d, s, t);
+  s->live_count = 0;
+}
+
 /* ---- a batch ----------------------------------------------------------------------------------------------------------------------------- */
 
 /* Every target of every search into a row of its own, one behind another. */
@@ -299,7 +313,8 @@ static heed_status advance(decoding *d) {
   HD_TRY(d->stepper->kind->step(d->stepper, d->ids, d->logits, weights.to ? &weights : NULL));
   HD_TRY(look(d));
   for (int64_t s = 0; s < d->search_count; s++) {
-    if (!d->options.sample) search_step(d, &d->searches[s]);
+    if (d->options.targets) repeat_step(d, &d->searches[s]);
+    else if (!d->options.sample) search_step(d, &d->searches[s]);
     else HD_TRY(sample_step(d, &d->searches[s]));
   }
   d->weight_rows += d->options.want_weights ? d->rows : 0;
@@ -429,20 +444,30 @@ static heed_status finish_options(const hd_stepper *stepper, heed_translate_opti
   return check_weights(stepper, o);
 }
 
-static heed_status check_sources(const hd_stepper *stepper, const heed_sources *sources) {
+/* Sequences within the limits of a side. */
+static heed_status check_sequences(const hd_stepper *stepper, const char *what, const heed_sources *all, int64_t vocabulary,
+                                   int64_t longest) {
   heed_context *context = stepper->context;
-  HD_REQUIRE(sources && sources->count >= 0 && (sources->count == 0 || (sources->begin && sources->ids)), context, HEED_E_ARGUMENT,
-             "there are no sources");
-  for (int64_t i = 0; i < sources->count; i++) {
-    const int64_t from = sources->begin[i], n = sources->begin[i + 1] - from;
-    HD_REQUIRE(from >= 0 && n >= 1, context, HEED_E_ARGUMENT, "%s: source %lld is empty", stepper->name, (long long)i);
-    HD_REQUIRE(n <= stepper->longest_source, context, HEED_E_ARGUMENT, "%s: source %lld has %lld tokens, allowed %lld", stepper->name,
-               (long long)i, (long long)n, (long long)stepper->longest_source);
+  HD_REQUIRE(all && all->count >= 0 && (all->count == 0 || (all->begin && all->ids)), context, HEED_E_ARGUMENT, "there are no %ss", what);
+  for (int64_t i = 0; i < all->count; i++) {
+    const int64_t from = all->begin[i], n = all->begin[i + 1] - from;
+    HD_REQUIRE(from >= 0 && n >= 1, context, HEED_E_ARGUMENT, "%s: %s %lld is empty", stepper->name, what, (long long)i);
+    HD_REQUIRE(n <= longest, context, HEED_E_ARGUMENT, "%s: %s %lld has %lld tokens, allowed %lld", stepper->name, what, (long long)i,
+               (long long)n, (long long)longest);
     for (int64_t k = 0; k < n; k++)
-      HD_REQUIRE(sources->ids[from + k] >= 0 && sources->ids[from + k] < stepper->sources, context, HEED_E_ARGUMENT,
-                 "%s: source %lld: token %lld is %d, allowed 0 to %lld", stepper->name, (long long)i, (long long)k,
-                 (int)sources->ids[from + k], (long long)stepper->sources - 1);
+      HD_REQUIRE(all->ids[from + k] >= 0 && all->ids[from + k] < vocabulary, context, HEED_E_ARGUMENT,
+                 "%s: %s %lld: token %lld is %d, allowed 0 to %lld", stepper->name, what, (long long)i, (long long)k,
+                 (int)all->ids[from + k], (long long)vocabulary - 1);
   }
+  return HEED_OK;
+}
+
+static heed_status check_given(const hd_stepper *stepper, const heed_sources *sources, const heed_translate_options *o) {
+  if (!o->targets) return HEED_OK;
+  HD_REQUIRE(o->width == 1 && !o->sample, stepper->context, HEED_E_ARGUMENT, "targets that are given are neither searched for nor drawn");
+  HD_TRY(check_sequences(stepper, "target", o->targets, stepper->targets, stepper->longest));
+  HD_REQUIRE(o->targets->count == sources->count, stepper->context, HEED_E_ARGUMENT, "%lld targets of %lld sources",
+             (long long)o->targets->count, (long long)sources->count);
   return HEED_OK;
 }
 
@@ -508,7 +533,8 @@ heed_status hd_decode(hd_stepper *stepper, const heed_sources *sources, const he
   *out = NULL;
   HD_TRY(hd_options_read(context, "heed_translate_options", given, &d.options, sizeof d.options));
   HD_TRY(finish_options(stepper, &d.options));
-  HD_TRY(check_sources(stepper, sources));
+  HD_TRY(check_sequences(stepper, "source", sources, stepper->sources, stepper->longest_source));
+  HD_TRY(check_given(stepper, sources, &d.options));
   d.width = d.options.width;
   // As many as are sure to hold `width` that do not end.
   d.looked_at = HD_MAX(2, 1 + stepper->rules.end_count) * d.width;
@@ -526,15 +552,37 @@ heed_status hd_decode(hd_stepper *stepper, const heed_sources *sources, const he
   return status;
 }
 
+/* HEED_E_UNSUPPORTED where the model has no sources. */
+static heed_status open_stepper(heed_context *context, heed_model *model, hd_stepper **out) {
+  HD_REQUIRE(model->stepper, context, HEED_E_UNSUPPORTED, "%s: it has no sources to translate: not an encoder-decoder model", model->path);
+  return model->stepper(context, model, out);
+}
+
 heed_status heed_translate(heed_context *context, heed_model *model, const heed_sources *sources, const heed_translate_options *options,
                            heed_translations **out) {
   hd_stepper *stepper = NULL;
   if (!context) return HEED_E_ARGUMENT;
   HD_REQUIRE(model && out, context, HEED_E_ARGUMENT, "heed_translate: null");
   *out = NULL;
-  HD_REQUIRE(model->stepper, context, HEED_E_UNSUPPORTED, "%s: it has no sources to translate: not an encoder-decoder model", model->path);
-  HD_TRY(model->stepper(context, model, &stepper));
+  HD_TRY(open_stepper(context, model, &stepper));
   heed_status status = hd_decode(stepper, sources, options, out);
   hd_stepper_free(stepper);
   return status;
+}
+
+heed_status heed_translate_describe(heed_context *context, heed_model *model, heed_translate_info *info) {
+  hd_stepper *stepper = NULL;
+  if (!context) return HEED_E_ARGUMENT;
+  HD_REQUIRE(model && info && info->size == sizeof *info, context, HEED_E_ARGUMENT,
+             "heed_translate_describe: model or info is null, or its size not set");
+  HD_TRY(open_stepper(context, model, &stepper));
+  *info = (heed_translate_info){.size = sizeof *info,
+                                .layers = stepper->layers,
+                                .heads = stepper->heads,
+                                .longest_source = stepper->longest_source,
+                                .longest = stepper->longest,
+                                .start = stepper->rules.start,
+                                .end = stepper->rules.end_count > 0 ? stepper->rules.ends[0] : -1};
+  hd_stepper_free(stepper);
+  return HEED_OK;
 }

@@ -4,27 +4,17 @@
 #include "../base/base.h"
 
 #include "../../include/heed/train.h"
-#include "../base/philox.h"
+#include "draws.h"
 
-/* Draws of one row of one batch. */
-typedef struct dice {
-  uint64_t seed, stream, next;
-} dice;
-
-static dice dice_of(uint64_t seed, int64_t number, int64_t batch, int64_t row) {
-  return (dice){.seed = seed, .stream = (uint64_t)(number * batch + row)};
+static hd_dice dice_of(uint64_t seed, int64_t number, int64_t batch, int64_t row) {
+  return (hd_dice){.seed = seed, .stream = (uint64_t)(number * batch + row)};
 }
-
-static double uniform(dice *d) { return hd_philox_uniform(d->seed, d->stream, d->next++); }
-
-/* A whole number in [0, below). */
-static int64_t roll(dice *d, int64_t below) { return (int64_t)(uniform(d) * (double)below); }
 
 void heed_text_batch(void *user, uint64_t seed, int64_t number, int64_t batch, int64_t length, int32_t *ids, int32_t *targets) {
   const heed_text_data *data = user;
   for (int64_t row = 0; row < batch; row++) {
-    dice d = dice_of(seed, number, batch, row);
-    int64_t from = roll(&d, data->count - length);
+    hd_dice d = dice_of(seed, number, batch, row);
+    int64_t from = hd_roll(&d, data->count - length);
     memcpy(ids + row * length, data->ids + from, (size_t)length * sizeof *ids);
     memcpy(targets + row * length, data->ids + from + 1, (size_t)length * sizeof *targets);
   }
@@ -50,37 +40,37 @@ void heed_text_window_batch(void *user, uint64_t seed, int64_t number, int64_t b
 static const double usual_share = 0.15, shown_as_mask = 0.8, shown_as_another = 0.1;
 
 /* A token that is not the mask, drawn from all. */
-static int32_t another_token(const heed_masked_data *data, dice *d) {
+static int32_t another_token(const heed_masked_data *data, hd_dice *d) {
   const bool mask_inside = data->mask >= 0 && data->mask < data->vocabulary;
-  int32_t id = (int32_t)roll(d, data->vocabulary - mask_inside);
+  int32_t id = (int32_t)hd_roll(d, data->vocabulary - mask_inside);
   return mask_inside && id >= data->mask ? id + 1 : id;
 }
 
-static void hide(const heed_masked_data *data, dice *d, int64_t i, int32_t *ids, int32_t *targets) {
-  double u = uniform(d);
+static void hide(const heed_masked_data *data, hd_dice *d, int64_t i, int32_t *ids, int32_t *targets) {
+  double u = hd_uniform(d);
   targets[i] = ids[i];
   if (u < shown_as_mask) ids[i] = data->mask;
   else if (u < shown_as_mask + shown_as_another) ids[i] = another_token(data, d);
 }
 
-static void hide_some(const heed_masked_data *data, dice *d, int64_t length, int32_t *ids, int32_t *targets) {
+static void hide_some(const heed_masked_data *data, hd_dice *d, int64_t length, int32_t *ids, int32_t *targets) {
   const double share = data->share > 0 ? data->share : usual_share;
   bool any = false;
   for (int64_t i = 0; i < length; i++) {
     targets[i] = -1;
-    if (uniform(d) >= share) continue;
+    if (hd_uniform(d) >= share) continue;
     hide(data, d, i, ids, targets);
     any = true;
   }
-  if (!any) hide(data, d, roll(d, length), ids, targets);
+  if (!any) hide(data, d, hd_roll(d, length), ids, targets);
 }
 
 void heed_masked_batch(void *user, uint64_t seed, int64_t number, int64_t batch, int64_t length, int32_t *ids, int32_t *targets) {
   const heed_masked_data *data = user;
   for (int64_t row = 0; row < batch; row++) {
-    dice d = dice_of(seed, number, batch, row);
+    hd_dice d = dice_of(seed, number, batch, row);
     int32_t *to = ids + row * length;
-    memcpy(to, data->text.ids + roll(&d, data->text.count - length + 1), (size_t)length * sizeof *ids);
+    memcpy(to, data->text.ids + hd_roll(&d, data->text.count - length + 1), (size_t)length * sizeof *ids);
     hide_some(data, &d, length, to, targets + row * length);
   }
 }
@@ -88,7 +78,7 @@ void heed_masked_batch(void *user, uint64_t seed, int64_t number, int64_t batch,
 void heed_masked_window_batch(void *user, uint64_t seed, int64_t number, int64_t batch, int64_t length, int32_t *ids, int32_t *targets) {
   const heed_masked_data *data = user;
   for (int64_t row = 0; row < batch; row++) {
-    dice d = dice_of(seed, number, batch, row);
+    hd_dice d = dice_of(seed, number, batch, row);
     int64_t window = number * batch + row;
     int32_t *to = ids + row * length, *target = targets + row * length;
     bool there = window < data->text.count / length;
@@ -111,31 +101,11 @@ static void put_row(const heed_labelled_data *data, int64_t row, int64_t length,
   }
 }
 
-/* Place i of [0, count) in an order that is drawn for a round: a Feistel network over 2^(2 · half) places, walked until it comes out below count, is a permutation without a table. */
-static int64_t shuffled(uint64_t seed, uint64_t round, int64_t i, int64_t count) {
-  enum { TURNS = 4 };
-  int half = 1;
-  while (half < 31 && (int64_t)1 << (2 * half) < count) half++;
-  const uint64_t mask = ((uint64_t)1 << half) - 1;
-  uint64_t at = (uint64_t)i;
-  do {
-    uint64_t left = at >> half, right = at & mask;
-    for (uint64_t turn = 0; turn < TURNS; turn++) {
-      const uint64_t mixed = (uint64_t)(hd_philox_uniform(seed, round, (right << 2 | turn)) * (double)(mask + 1));
-      const uint64_t next = left ^ mixed;
-      left = right;
-      right = next;
-    }
-    at = left << half | right;
-  } while (at >= (uint64_t)count);
-  return (int64_t)at;
-}
-
 void heed_labelled_batch(void *user, uint64_t seed, int64_t number, int64_t batch, int64_t length, int32_t *ids, int32_t *targets) {
   const heed_labelled_data *data = user;
   for (int64_t row = 0; row < batch; row++) {
     const int64_t k = number * batch + row;
-    put_row(data, shuffled(seed, (uint64_t)(k / data->count), k % data->count, data->count), length, ids + row * length,
+    put_row(data, hd_shuffled(seed, (uint64_t)(k / data->count), k % data->count, data->count), length, ids + row * length,
             targets + row * length);
   }
 }
@@ -147,7 +117,7 @@ void heed_labelled_row_batch(void *user, uint64_t seed, int64_t number, int64_t 
 
 /* ---- tasks ------------------------------------------------------------------------------------------------------------------------ */
 
-enum { MOST_LETTERS = 500, MOST_DIGITS = 15, LETTERS = 26, USUAL_LETTERS = 20, USUAL_DIGITS = 3, HELD_OUT_IN = 10, TOO_SHORT = 4 };
+enum { MOST_LETTERS = 500, MOST_DIGITS = 15, LETTERS = 26, USUAL_LETTERS = 20, USUAL_DIGITS = 3, TOO_SHORT = 4 };
 
 static const char *const names[] = {"copy", "reverse", "sort", "addition"};
 /* In ascending order, so that a tokenizer of these characters gives them the same ids. */
@@ -183,13 +153,6 @@ heed_status heed_task_finish(heed_context *context, heed_task *task) {
   return HEED_OK;
 }
 
-/* Whether a question is kept from training: by a hash of its characters (FNV-1a), so that no list is needed. */
-static bool is_held_out(const char *question, int64_t length) {
-  uint64_t hash = 14695981039346656037u;
-  for (int64_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)question[i]) * 1099511628211u;
-  return (hash >> 32) % HELD_OUT_IN == 0;
-}
-
 static void reverse(char *text, int64_t length) {
   for (int64_t i = 0, j = length - 1; i < j; i++, j--) {
     char other = text[i];
@@ -211,11 +174,11 @@ typedef struct exercise {
   int64_t question_length, answer_length;
 } exercise;
 
-static void make_word(const heed_task *task, dice *d, exercise *e) {
-  int64_t n = 1 + roll(d, task->most);
-  const bool few = !task->held_out && task->few > 0 && uniform(d) < task->few;
-  int64_t letters = few ? 1 + roll(d, task->symbols) : task->symbols;
-  for (int64_t i = 0; i < n; i++) e->question[i] = (char)('a' + roll(d, letters));
+static void make_word(const heed_task *task, hd_dice *d, exercise *e) {
+  int64_t n = 1 + hd_roll(d, task->most);
+  const bool few = !task->held_out && task->few > 0 && hd_uniform(d) < task->few;
+  int64_t letters = few ? 1 + hd_roll(d, task->symbols) : task->symbols;
+  for (int64_t i = 0; i < n; i++) e->question[i] = (char)('a' + hd_roll(d, letters));
   memcpy(e->answer, e->question, (size_t)n);
   if (task->kind == HEED_TASK_REVERSE) reverse(e->answer, n);
   if (task->kind == HEED_TASK_SORT) sort(e->answer, n);
@@ -232,10 +195,10 @@ static int64_t write_number(char *to, int64_t number) {
   return n;
 }
 
-static void make_sum(const heed_task *task, dice *d, exercise *e) {
+static void make_sum(const heed_task *task, hd_dice *d, exercise *e) {
   int64_t low = 1, number[2];
   for (int64_t i = 1; i < task->most; i++) low *= 10;
-  for (int i = 0; i < 2; i++) number[i] = task->most == 1 ? roll(d, 10) : low + roll(d, 9 * low);
+  for (int i = 0; i < 2; i++) number[i] = task->most == 1 ? hd_roll(d, 10) : low + hd_roll(d, 9 * low);
   int64_t n = write_number(e->question, number[0]);
   e->question[n++] = '+';
   n += write_number(e->question + n, number[1]);
@@ -249,12 +212,12 @@ static void make_sum(const heed_task *task, dice *d, exercise *e) {
 
 /* Draws until the question belongs to the side that is asked for. Questions of one digit, and of up to three letters, are too few to hold some out; where there are no others, both sides
  * are the same. */
-static void make_exercise(const heed_task *task, dice *d, exercise *e) {
+static void make_exercise(const heed_task *task, hd_dice *d, exercise *e) {
   const bool sum = task->kind == HEED_TASK_ADDITION, all_short = sum ? task->most == 1 : task->most < TOO_SHORT;
   for (int tries = 0; tries < 1000; tries++) {
     sum ? make_sum(task, d, e) : make_word(task, d, e);
     if (all_short) return;
-    if (e->question_length <= TOO_SHORT ? !task->held_out : is_held_out(e->question, e->question_length) == task->held_out) return;
+    if (e->question_length <= TOO_SHORT ? !task->held_out : hd_is_held_out(e->question, e->question_length) == task->held_out) return;
   }
 }
 
@@ -265,7 +228,7 @@ void heed_task_batch(void *user, uint64_t seed, int64_t number, int64_t batch, i
   const char *alphabet = heed_task_alphabet(task);
   const int32_t stop = id_of(alphabet, '.');
   for (int64_t row = 0; row < batch; row++) {
-    dice d = dice_of(seed, number, batch, row);
+    hd_dice d = dice_of(seed, number, batch, row);
     exercise e;
     make_exercise(task, &d, &e);
     int32_t *id = ids + row * length, *target = targets + row * length;

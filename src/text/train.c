@@ -1,4 +1,4 @@
-/* train.c: tokenizers made from a text: its characters, the 256 bytes, or bytes and learned merges (train_bpe.c). */
+/* train.c: tokenizers made from a text: its characters, the 256 bytes, bytes and learned merges (train_bpe.c), or its words (train_words.c). */
 #include "train.h"
 #include "bpe.h"
 #include "utf8.h"
@@ -25,7 +25,7 @@ heed_status hd_learned_merge(hd_learned *learned, int32_t left, int32_t right) {
   return HEED_OK;
 }
 
-static void learned_free(hd_learned *learned) {
+void hd_learned_free(hd_learned *learned) {
   hd_release(learned->context, learned->bytes, learned->byte_capacity, 1);
   hd_release(learned->context, learned->begin, learned->capacity, sizeof *learned->begin);
   hd_release(learned->context, learned->merges, learned->merge_capacity, sizeof *learned->merges);
@@ -37,7 +37,7 @@ static void token_at(const hd_tokenizer_spec *spec, int64_t id, hd_token *out) {
   const hd_learned *learned = spec->source;
   const bool ordinary = id < learned->count;
   const heed_text text = ordinary ? hd_learned_text(learned, id) : hd_text_of(learned->options->special[id - learned->count]);
-  *out = (hd_token){.text = text, .kind = ordinary ? HD_NORMAL : HD_CONTROL};
+  *out = (hd_token){.text = text, .kind = ordinary && !(learned->has_unknown && id == 0) ? HD_NORMAL : HD_CONTROL};
 }
 
 static heed_status merge_at(heed_context *context, const hd_tokenizer_spec *spec, int64_t i, heed_text *left, heed_text *right) {
@@ -70,13 +70,13 @@ static int32_t special_id(const hd_learned *learned, const char *name) {
   return -1;
 }
 
-/* The tokenizer of tokens and merges that are spelled already. */
-static heed_status build(const hd_learned *learned, const char *kind, hd_token_spelling spelling, const hd_pre_tokenizer *pre_tokenizer,
+/* The tokenizer of tokens and merges that are spelled already; settings say how text becomes tokens. */
+static heed_status build(const hd_learned *learned, const char *kind, hd_tokenizer_settings how, const hd_pre_tokenizer *pre_tokenizer,
                          heed_tokenizer **out) {
   hd_tokenizer_spec spec = {.file = kind,
                             .tokens_place = "tokens",
                             .merges_place = "merges",
-                            .settings = {.spelling = spelling, .bos = -1, .eos = -1, .unknown = -1, .stand_in = -1},
+                            .settings = how,
                             .pre_tokenizer = pre_tokenizer,
                             .token_count = learned->count + learned->options->special_count,
                             .merge_count = learned->merge_count,
@@ -89,6 +89,7 @@ static heed_status build(const hd_learned *learned, const char *kind, hd_token_s
   settings->eos = settings->after[0] = special_id(learned, options->end);
   settings->before_count = settings->bos >= 0;
   settings->after_count = settings->eos >= 0;
+  settings->unknown = settings->stand_in = learned->has_unknown ? 0 : -1;
   HD_REQUIRE((settings->bos >= 0 || !options->begin) && (settings->eos >= 0 || !options->end), learned->context, HEED_E_ARGUMENT,
              "heed_tokenizer_train: what stands around a text must be among the special tokens");
   return hd_tokenizer_new(learned->context, &spec, out);
@@ -97,8 +98,8 @@ static heed_status build(const hd_learned *learned, const char *kind, hd_token_s
 static heed_status build_bytes(const hd_learned *learned, const char *kind, const hd_pre_tokenizer *pre_tokenizer, heed_tokenizer **out) {
   hd_learned spelled = {.context = learned->context, .options = learned->options};
   heed_status status = spell(learned, &spelled);
-  if (status == HEED_OK) status = build(&spelled, kind, HD_SPELLS_BYTES, pre_tokenizer, out);
-  learned_free(&spelled);
+  if (status == HEED_OK) status = build(&spelled, kind, (hd_tokenizer_settings){.spelling = HD_SPELLS_BYTES}, pre_tokenizer, out);
+  hd_learned_free(&spelled);
   return status;
 }
 
@@ -138,7 +139,7 @@ static heed_status train_characters(hd_learned *learned, heed_text text, const c
   memset(seen, 0, CODES * sizeof *seen);
   heed_status status = list_characters(learned, text, seen, kind);
   hd_release(learned->context, seen, CODES, sizeof *seen);
-  return status == HEED_OK ? build(learned, kind, HD_SPELLS_PLAIN, NULL, out) : status;
+  return status == HEED_OK ? build(learned, kind, (hd_tokenizer_settings){.spelling = HD_SPELLS_PLAIN}, NULL, out) : status;
 }
 
 static heed_status train_bytes(hd_learned *learned, heed_text text, const char *kind, int64_t unused, heed_tokenizer **out) {
@@ -169,16 +170,35 @@ static heed_status train_merges(hd_learned *learned, heed_text text, const char 
   return build_bytes(learned, kind, hd_pre_tokenizer_named(hd_text_of("gpt2")), out);
 }
 
-/* 256 bytes at least; ids are 32-bit and no model in use comes near the other end. */
-enum { LEAST_VOCABULARY = 256, MOST_VOCABULARY = 1 << 24 };
+enum { MOST_VOCABULARY = 1 << 24 }; /* ids are 32-bit, and no model in use comes near */
 
-static heed_status read_vocabulary(heed_context *context, const char *kind, const char *digits, int64_t *out) {
+/* Token 0 stands for words that have none. As text it is three words, so no text has it. */
+static heed_status train_words(hd_learned *learned, heed_text text, const char *kind, int64_t vocabulary, heed_tokenizer **out) {
+  const heed_tokenizer cutting = {
+      .settings = {.spelling = HD_SPELLS_WORDS, .strips_space = true, .bert = {.cleans = true, .cuts_chinese = true}}};
+  HD_TRY(require_utf8(learned->context, text, kind));
+  learned->has_unknown = true;
+  HD_TRY(hd_learned_token(learned, hd_text_of("<unk>")));
+  HD_TRY(hd_train_words(learned, &cutting, text, vocabulary > 0 ? vocabulary : MOST_VOCABULARY));
+  HD_REQUIRE(learned->count > 1, learned->context, HEED_E_ARGUMENT, "%s: the text has no words", kind);
+  return build(learned, kind, cutting.settings, NULL, out);
+}
+
+typedef struct kind {
+  const char *name;
+  int64_t least;    /* of the number behind the name; 0: there is none */
+  const char *that; /* is what it is */
+  heed_status (*train)(hd_learned *learned, heed_text text, const char *kind, int64_t vocabulary, heed_tokenizer **out);
+} kind;
+
+static heed_status read_vocabulary(heed_context *context, const kind *k, const char *text, int64_t *out) {
   *out = 0;
-  for (const char *c = digits; *c; c++) *out = *c >= '0' && *c <= '9' && *out <= MOST_VOCABULARY ? 10 * *out + (*c - '0') : INT64_MAX / 16;
+  for (const char *c = text + strlen(k->name); *c; c++)
+    *out = *c >= '0' && *c <= '9' && *out <= MOST_VOCABULARY ? 10 * *out + (*c - '0') : INT64_MAX / 16;
   char quoted[HD_QUOTE_LENGTH];
-  HD_REQUIRE(*out >= LEAST_VOCABULARY && *out <= MOST_VOCABULARY, context, HEED_E_ARGUMENT,
-             "bpe:N: N must be a whole number from %d (a token for each byte) to %d (got \"%s\")", LEAST_VOCABULARY, MOST_VOCABULARY,
-             hd_quote(hd_text_of(kind), quoted));
+  HD_REQUIRE(*out >= k->least && *out <= MOST_VOCABULARY, context, HEED_E_ARGUMENT,
+             "%sN: N must be a whole number from %lld (%s) to %d (got \"%s\")", k->name, (long long)k->least, k->that, MOST_VOCABULARY,
+             hd_quote(hd_text_of(text), quoted));
   return HEED_OK;
 }
 
@@ -194,29 +214,29 @@ static heed_status read_options(heed_context *context, const heed_tokenizer_trai
   return HEED_OK;
 }
 
-heed_status heed_tokenizer_train(heed_context *context, const char *kind, heed_text text, const heed_tokenizer_train_options *given,
+heed_status heed_tokenizer_train(heed_context *context, const char *name, heed_text text, const heed_tokenizer_train_options *given,
                                  heed_tokenizer **out) {
-  static const struct {
-    const char *name;
-    bool sized; /* name is followed by the size of the vocabulary */
-    heed_status (*train)(hd_learned *learned, heed_text text, const char *kind, int64_t vocabulary, heed_tokenizer **out);
-  } kinds[] = {{"char", false, train_characters}, {"byte", false, train_bytes}, {"bpe:", true, train_merges}};
-  if (!context || !kind || !out || (!text.data && text.length > 0))
+  static const kind kinds[] = {{"char", 0, NULL, train_characters},
+                               {"byte", 0, NULL, train_bytes},
+                               {"bpe:", 256, "a token for each byte", train_merges},
+                               {"word:", 1, "a word", train_words},
+                               {"word", 0, NULL, train_words}};
+  if (!context || !name || !out || (!text.data && text.length > 0))
     return hd_fail(context, HEED_E_ARGUMENT, "heed_tokenizer_train: context, kind, text and out must not be null");
   *out = NULL;
   heed_tokenizer_train_options options;
   HD_TRY(read_options(context, given, &options));
-  for (int64_t i = 0; i < HD_COUNT(kinds); i++) {
-    const size_t length = strlen(kinds[i].name);
+  for (const kind *k = kinds; k < kinds + HD_COUNT(kinds); k++) {
+    const size_t length = strlen(k->name);
     int64_t vocabulary = 0;
-    if (strncmp(kind, kinds[i].name, length) != 0 || (!kinds[i].sized && kind[length])) continue;
-    if (kinds[i].sized) HD_TRY(read_vocabulary(context, kind, kind + length, &vocabulary));
+    if (strncmp(name, k->name, length) != 0 || (k->least == 0 && name[length])) continue;
+    if (k->least > 0) HD_TRY(read_vocabulary(context, k, name, &vocabulary));
     hd_learned learned = {.context = context, .options = &options};
-    heed_status status = kinds[i].train(&learned, text, kind, vocabulary, out);
-    learned_free(&learned);
+    heed_status status = k->train(&learned, text, name, vocabulary, out);
+    hd_learned_free(&learned);
     return status;
   }
   char quoted[HD_QUOTE_LENGTH];
-  return hd_fail(context, HEED_E_ARGUMENT, "no such kind of tokenizer (got \"%s\", known: char, byte, bpe:N)",
-                 hd_quote(hd_text_of(kind), quoted));
+  return hd_fail(context, HEED_E_ARGUMENT, "no such kind of tokenizer (got \"%s\", known: char, byte, bpe:N, word, word:N)",
+                 hd_quote(hd_text_of(name), quoted));
 }

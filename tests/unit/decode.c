@@ -361,6 +361,55 @@ static void weights(void **state) {
 /* ---- drawing ------------------------------------------------------------------------------------------------------------------------------- */
 
 /* First tokens come as often as they should, and the best come first. */
+/* Targets that are given get what the model makes of them: those that a search found what the search said, any others the sum of their tokens, whatever else is in the batch. */
+static void given(void **state) {
+  (void)state;
+  heed_context *context = test_context(NULL);
+  hashed h = stepper_of(context, 7, end_two, 1);
+  heed_translate_options o = {.size = sizeof o, .want_weights = true, .has_layer = true, .layer = 1, .most = 20};
+  heed_translations *found, *again;
+  int32_t ids[8 * 20];
+  int64_t begin[9] = {0};
+  ok(context, hd_decode(&h.base, &sources, &o, &found));
+  for (int64_t s = 0; s < sources.count; s++) {
+    const heed_translation *t = result(found, s, 0);
+    memcpy(ids + begin[s], t->ids, (size_t)t->count * sizeof *ids);
+    begin[s + 1] = begin[s] + t->count;
+  }
+  for (int turn = 0; turn < 2; turn++) { // the second time with other tokens, an end token amid them
+    o.targets = &(heed_sources){ids, begin, sources.count};
+    for (int64_t batch = 1; batch <= 8; batch += 7) {
+      o.batch = batch;
+      o.most = 0;
+      ok(context, hd_decode(&h.base, &sources, &o, &again));
+      for (int64_t s = 0; s < sources.count; s++) {
+        const heed_translation *t = result(again, s, 0);
+        const int64_t length = source_begin[s + 1] - source_begin[s];
+        uint32_t history = 0;
+        double sum = 0;
+        for (int64_t i = 0; i < length; i++) history = fold(history, source_ids[source_begin[s] + i]);
+        history = fold(history, h.base.rules.start);
+        assert_int_equal(t->count, begin[s + 1] - begin[s]);
+        for (int64_t i = 0; i < t->count; i++) {
+          double all = 0;
+          assert_int_equal(t->ids[i], ids[begin[s] + i]);
+          for (int64_t v = 0; v < 7; v++) all += exp((double)logit(&h, history, v));
+          sum += (double)logit(&h, history, t->ids[i]) - log(all);
+          for (int64_t p = 0; p < length; p++) assert_true(t->weights[i * length + p] == weight(history, p, 1, -1));
+          history = fold(history, t->ids[i]);
+        }
+        assert_true(fabs(t->log_probability - sum) < 1e-4);
+        assert_int_equal(t->ended, t->ids[t->count - 1] == 2);
+        if (turn == 0) assert_true(t->log_probability == result(found, s, 0)->log_probability && t->score == result(found, s, 0)->score);
+      }
+      heed_translations_free(again);
+    }
+    for (int64_t i = 0; i < begin[8]; i++) ids[i] = (int32_t)(mix((uint32_t)i) % 7);
+  }
+  heed_translations_free(found);
+  heed_context_free(context);
+}
+
 static void sampling(void **state) {
   (void)state;
   heed_context *context = test_context(NULL);
@@ -428,6 +477,10 @@ static void refusals(void **state) {
   refuse(&h, &sources, (heed_translate_options){.has_length_penalty = true, .length_penalty = NAN}, HEED_E_ARGUMENT, "length penalty");
   refuse(&h, &sources, (heed_translate_options){.early = 3}, HEED_E_ARGUMENT, "early stopping");
   refuse(&h, &sources, (heed_translate_options){.sample = true, .sampling = {.temperature = -1}}, HEED_E_ARGUMENT, "temperature");
+  const heed_sources one = {source_ids, (int64_t[]){0, 3}, 1}, high = {(int32_t[]){12}, (int64_t[]){0, 1}, 1}, first = part(0, 1);
+  refuse(&h, &sources, (heed_translate_options){.targets = &one}, HEED_E_ARGUMENT, "1 targets of 8 sources");
+  refuse(&h, &first, (heed_translate_options){.targets = &high}, HEED_E_ARGUMENT, "target 0: token 0 is 12, allowed 0 to 11");
+  refuse(&h, &first, (heed_translate_options){.targets = &one, .width = 2}, HEED_E_ARGUMENT, "neither searched for nor drawn");
   h.base.layers = 0;
   refuse(&h, &sources, (heed_translate_options){.want_weights = true}, HEED_E_UNSUPPORTED, "no attention");
   h.poison = NAN;
@@ -478,8 +531,8 @@ static void cancelled(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(as_transformers), cmocka_unit_test(greedy),   cmocka_unit_test(full_width), cmocka_unit_test(ties),
-      cmocka_unit_test(company),         cmocka_unit_test(weights),  cmocka_unit_test(sampling),   cmocka_unit_test(refusals),
-      cmocka_unit_test(memory),          cmocka_unit_test(cancelled)};
+      cmocka_unit_test(as_transformers), cmocka_unit_test(greedy),  cmocka_unit_test(full_width), cmocka_unit_test(ties),
+      cmocka_unit_test(company),         cmocka_unit_test(weights), cmocka_unit_test(given),      cmocka_unit_test(sampling),
+      cmocka_unit_test(refusals),        cmocka_unit_test(memory),  cmocka_unit_test(cancelled)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -195,11 +195,13 @@ static void what_cannot_be_trained_is_said(void **state) {
     heed_status status;
     const char *fragment;
   } cases[] = {
-      {"char", {"ab\xFF", 3}, HEED_E_FORMAT, "byte 2 of 3"},    {"char", {"", 0}, HEED_E_ARGUMENT, "empty"},
-      {"char", {"a\0b", 3}, HEED_E_FORMAT, "NUL (byte 1)"},     {"bpe:300", {"\xC3\xA9\x80", 3}, HEED_E_FORMAT, "byte 2 of 3"},
-      {"bpe:255", {"", 0}, HEED_E_ARGUMENT, "from 256"},        {"bpe:", {"", 0}, HEED_E_ARGUMENT, "from 256"},
-      {"bpe:1e3", {"", 0}, HEED_E_ARGUMENT, "\"bpe:1e3\""},     {"bpe:99999999999999999999", {"", 0}, HEED_E_ARGUMENT, "from 256"},
-      {"chars", {"", 0}, HEED_E_ARGUMENT, "char, byte, bpe:N"}, {"words\n", {"", 0}, HEED_E_ARGUMENT, "\\x0a"},
+      {"char", {"ab\xFF", 3}, HEED_E_FORMAT, "byte 2 of 3"},       {"char", {"", 0}, HEED_E_ARGUMENT, "empty"},
+      {"char", {"a\0b", 3}, HEED_E_FORMAT, "NUL (byte 1)"},        {"bpe:300", {"\xC3\xA9\x80", 3}, HEED_E_FORMAT, "byte 2 of 3"},
+      {"bpe:255", {"", 0}, HEED_E_ARGUMENT, "from 256"},           {"bpe:", {"", 0}, HEED_E_ARGUMENT, "from 256"},
+      {"bpe:1e3", {"", 0}, HEED_E_ARGUMENT, "\"bpe:1e3\""},        {"bpe:99999999999999999999", {"", 0}, HEED_E_ARGUMENT, "from 256"},
+      {"chars", {"", 0}, HEED_E_ARGUMENT, "char, byte, bpe:N"},    {"words\n", {"", 0}, HEED_E_ARGUMENT, "\\x0a"},
+      {"word", {" \n ", 3}, HEED_E_ARGUMENT, "no words"},          {"word:0", {"a", 1}, HEED_E_ARGUMENT, "from 1 "},
+      {"word", {"\xC3\xA9\x80", 3}, HEED_E_FORMAT, "byte 2 of 3"},
   };
   (void)state;
   heed_context *context = test_context(NULL);
@@ -210,6 +212,43 @@ static void what_cannot_be_trained_is_said(void **state) {
       fail_msg("%s: %s: %s", cases[i].kind, heed_status_name(status), heed_error(context));
     assert_null(tokenizer);
   }
+  heed_context_free(context);
+}
+
+/* By hand: the most frequent first, of equals the smaller bytes; what is no word of the text is unknown. */
+static void words_are_counted(void **state) {
+  (void)state;
+  heed_context *context = test_context(NULL);
+  static const char *const special[] = {"<pad>", "</s>"};
+  static const char *const names[] = {"<unk>", "the", ".", ":", "cat", "dog", "end", "gato", "sat", "él", "<pad>", "</s>"};
+  const heed_tokenizer_train_options options = {.size = sizeof options, .special = special, .special_count = 2, .end = "</s>"};
+  heed_tokenizer *made, *few, *loaded;
+  heed_tokenizer_info info = {.size = sizeof info};
+  size_t length;
+  ok(context, heed_tokenizer_train(context, "word", text_of("the cat sat.\nthe dog: the end\n\nél gato"), &options, &made));
+  ok(context, heed_tokenizer_describe(made, &info));
+  assert_int_equal(info.vocabulary, HD_COUNT(names));
+  assert_true(info.unknown == 0 && info.pad == 10 && info.eos == 11 && info.bos == -1);
+  loaded = reload(context, made);
+  const heed_tokenizer *const both[] = {made, loaded};
+  for (int i = 0; i < 2; i++) {
+    for (int32_t id = 0; id < info.vocabulary; id++) {
+      const bool word = id > 0 && id < 10; // kept with the space before it
+      const heed_text text = heed_token_text(both[i], id);
+      assert_int_equal(text.length, strlen(names[id]) + word);
+      assert_memory_equal(text.data + word, names[id], strlen(names[id]));
+    }
+    expect_ids(context, both[i], text_of("The the  élan él. bird <unk>"), NULL, (int32_t[]){0, 1, 0, 9, 2, 0, 0, 0, 0}, 9);
+    expect_ids(context, both[i], text_of("el él gato"), &everything, (int32_t[]){0, 9, 7, 11}, 4);
+    char *text = decode_all(context, both[i], NULL, (int32_t[]){1, 4, 8, 11}, 4, &length);
+    assert_string_equal(text, "the cat sat");
+    free(text);
+  }
+  ok(context, heed_tokenizer_train(context, "word:2", text_of("a b b c c c"), NULL, &few));
+  expect_ids(context, few, text_of("a b c"), NULL, (int32_t[]){0, 2, 1}, 3);
+  heed_tokenizer_free(few);
+  heed_tokenizer_free(loaded);
+  heed_tokenizer_free(made);
   heed_context_free(context);
 }
 
@@ -270,9 +309,9 @@ static void special_tokens(void **state) {
 
 static heed_status train_and_save(heed_context *context, const char *path) {
   static const char text[] = "the cat sat on the mat, the cat sat on the mat again";
-  static const char *const kinds[] = {"char", "byte", "bpe:280"};
+  static const char *const kinds[] = {"char", "byte", "bpe:280", "word"};
   (void)path;
-  for (int i = 0; i < 3; i++) {
+  for (int i = 0; i < HD_COUNT(kinds); i++) {
     heed_tokenizer *tokenizer;
     HD_TRY(heed_tokenizer_train(context, kinds[i], text_of(text), NULL, &tokenizer));
     heed_status status = heed_tokenizer_save(context, tokenizer, test_folder);
@@ -315,6 +354,7 @@ int main(void) {
       cmocka_unit_test(loaded_tokenizers_are_saved_as_they_were),
       cmocka_unit_test(merges_are_the_most_frequent_pairs),
       cmocka_unit_test(what_cannot_be_trained_is_said),
+      cmocka_unit_test(words_are_counted),
       cmocka_unit_test(bytes_take_any_text),
       cmocka_unit_test(special_tokens),
       cmocka_unit_test(memory_that_runs_out_leaves_nothing),
