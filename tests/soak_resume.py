@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""soak_resume.py [KILLS [STEPS]]: a run killed at random moments and resumed ends in the bytes of the run left alone. `make soak-resume`; tests/cli_train.py has a short form."""
+"""soak_resume.py [KILLS [STEPS]]: a run killed at random moments and resumed ends in the bytes of the run left alone. `make soak-resume`, a run of about a minute; tests/cli_train.py has a short form."""
 
 import os
 import random
@@ -10,7 +10,7 @@ import time
 import cli_train
 from cli_case import OK, environment, HEED
 
-KILLS, STEPS = (int(x) for x in (sys.argv[1:] + ["50", "20000"][len(sys.argv) - 1 :]))
+KILLS, STEPS = (int(x) for x in (sys.argv[1:] + ["50", "200000"][len(sys.argv) - 1 :]))
 
 
 class Soak(cli_train.Training):
