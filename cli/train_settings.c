@@ -38,7 +38,7 @@ static const preset task_defaults[] = {
     // rotary positions make it find the place by what stands before it, and look there: the diagonal
     {.name = "copy", .model = "llama", TASK_SIZES, TASK_RATES, .steps = 2000},
     // sums are short, so steps are cheap, and carries come late
-    {.name = "addition", .model = "gpt", TASK_SIZES, TASK_RATES, .steps = 6000},
+    {.name = "addition", .model = "gpt", TASK_SIZES, TASK_RATES, .steps = 3000},
     {.name = NULL, .model = "gpt", TASK_SIZES, TASK_RATES, .steps = 2000}, // every other task
 };
 // clang-format on
