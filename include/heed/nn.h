@@ -195,6 +195,27 @@ HEED_API heed_tensor *heed_tape_log_softmax(heed_tape *tape, heed_tensor *x);
 /* [...,n,m] = a · b, each transposed first if asked: a [...,n,k] (transposed: [...,k,n]), b [...,k,m] ([...,m,k]) with the leading dimensions of a, or a matrix for all of them. */
 HEED_API heed_tensor *heed_tape_matmul(heed_tape *tape, heed_tensor *a, bool transpose_a, heed_tensor *b, bool transpose_b);
 
+/* A gated recurrent unit through time (Cho et al. 2014; gates in PyTorch's order r, z, n):
+ *   r = σ(x_r + h_r)      z = σ(x_z + h_z)      n = tanh(x_n + r h_n)      h ← (1 − z) n + z h      with [h_r|h_z|h_n] = W h + b and x of the input, projected, its bias included
+ * and, where there are keys, attention before each step (Bahdanau et al. 2015): with q = Wq h, s_j = w · tanh(q + k_j) or scale · q · k_j, α = softmax(s) over the first key_lengths of
+ * them, Σ_j α_j v_j is added to x. Values are as wide as x, or wider: what they have beyond is given out beside the state. */
+typedef struct heed_tape_gru_options {
+  size_t size;                /* sizeof (heed_tape_gru_options) */
+  const int64_t *lengths;     /* [B] elements of each row, which the rest leaves untouched; NULL: all. Copied, as is key_lengths */
+  int64_t rows, steps;        /* where x is packed: B, and T, at least the longest row */
+  bool reverse;               /* each row from its last element to its first */
+  heed_tensor *initial;       /* [B,H]; NULL: zeros */
+  heed_tensor *keys;          /* [B,S,A]; NULL: no attention */
+  heed_tensor *values;        /* [B,S,V], V at least 3H */
+  heed_tensor *w_query;       /* [A,H]; NULL: the state is the query, A is H */
+  heed_tensor *w_score;       /* [A] additive; NULL: products */
+  double scale;               /* of products; 0: 1 */
+  const int64_t *key_lengths; /* [B]; NULL: S */
+} heed_tape_gru_options;
+/* x [B,T,3H], or packed [Σ lengths,3H], rows one behind another without what is behind their ends; w [3H,H], b [3H] or NULL -> [B,T,H + V − 3H], zeros behind the ends. HEED_E_ARGUMENT: a
+ * length out of range. */
+HEED_API heed_tensor *heed_tape_gru(heed_tape *tape, const heed_tape_gru_options *options, heed_tensor *x, heed_tensor *w, heed_tensor *b);
+
 /* ---- optimisers ------------------------------------------------------------------------------------------------------------------ */
 
 /* ADAMW (Loshchilov & Hutter 2019): with the gradient g, in step t
@@ -293,6 +314,24 @@ typedef struct heed_nn_block {
   heed_nn_attention attention, cross; /* cross: queries from x, keys and values from the memory */
   heed_nn_feed_forward feed_forward;
 } heed_nn_block;
+
+/* A recurrent layer of gated units (nn.GRU of PyTorch), one direction or both. */
+typedef struct heed_nn_gru {
+  int directions;                       /* 1, or 2: the second goes from the last element of a row to the first */
+  heed_tensor *w_input[2], *b_input[2]; /* [3H,inputs], [3H] of each direction; biases may be NULL */
+  heed_tensor *w_state[2], *b_state[2]; /* [3H,H], [3H] */
+} heed_nn_gru;
+/* Rows of a batch. */
+typedef struct heed_nn_gru_rows {
+  size_t size;             /* sizeof (heed_nn_gru_rows) */
+  const int64_t *lengths;  /* [B]; NULL: T. What is behind the end of a row is not computed */
+  int64_t rows, steps;     /* where x is packed, [Σ lengths,inputs]: B and T */
+  heed_tensor *initial[2]; /* [B,H] of each direction; NULL: zeros */
+} heed_nn_gru_rows;
+/* x [B,T,inputs] -> [B,T,directions · H], zeros behind the ends of rows. rows may be NULL: all are whole, and begin with zeros. last [directions] gets the state [B,H] after the last step of each direction, zeros for a row
+ * without elements; NULL: not asked. */
+HEED_API heed_tensor *heed_nn_gru_apply(heed_tape *tape, const heed_nn_gru *layer, const heed_nn_gru_rows *rows, heed_tensor *x,
+                                        heed_tensor **last);
 
 HEED_API heed_tensor *heed_nn_norm_apply(heed_tape *tape, const heed_nn_norm *norm, heed_tensor *x);
 /* x_query [B,n,width] -> [B,n,outputs]; x_key NULL: self-attention; x_value NULL: the keys' input. `weights`, f32 [B,H,n,m] of the caller's, gets the weights of all heads, before dropout;

@@ -216,6 +216,19 @@ typedef struct hd_additive {
   const uint64_t *far;      /* [keys] bit i: the pair with query i is far; NULL: none is */
 } hd_additive;
 
+/* One step of a gated recurrent unit for one row (Cho et al. 2014; gates in PyTorch's order r, z, n). */
+typedef struct hd_gru {
+  const float *x, *h;  /* [3][n] what input and state give to the gates, biases included */
+  const float *before; /* [n] the state */
+  float *kept;         /* [5][n] r, z, n, h's part of n, the state; or NULL */
+  float *out;          /* [n] the new state; may be before */
+} hd_gru;
+typedef struct hd_gru_gradient {
+  const float *kept, *dy; /* dy [n]: what reaches the new state besides dh */
+  float *dh;              /* [n] of the new state; becomes that of the old one, without what comes back through the gates */
+  float *dx, *dgates;     /* [3][n] of what input and state gave */
+} hd_gru_gradient;
+
 /* Every kernel: X(return type, name, parameters). One line expands to a member of hd_kernels, to the declaration of hd_<name>__<level> in each level and to that
  * level's table entry, so a level that forgets one does not compile.
  *   attn_tile      adds one tile of keys to a block
@@ -256,6 +269,10 @@ typedef struct hd_additive {
  *   sum_rows       out[c] (+)= Σ_r x[r][c], r ascending, n columns
  *   rotate         turns pair p of a head by the angle with cosine c[p] and sine s[p]: (a, b) → (a c − b s, b c + a s). A pair is elements 2p and 2p + 1 where
  *                  interleaved (GGUF llama), otherwise p and pairs + p (Hugging Face)
+ *   gru            one hd_gru
+ *   gru_backward   one hd_gru_gradient
+ *   blend          out[c] += Σ_r w[r] x[r][c], r ascending, n columns
+ *   compare        out[r] = Σ_c y[c] x[r][c], by the tree of 16 lanes
  *   softmax_sums   of one row, in one pass over memory
  *   softmax_terms  out (+)= factor · e^(x − maximum) + offset; out may be x
  *   softmax_backward      dx (+)= y (dy − Σ y dy)
@@ -304,6 +321,10 @@ typedef struct hd_additive {
   X(float, sum, (const float *x, int64_t n))                                                                                               \
   X(void, sum_rows, (const float *x, int64_t rows, int64_t stride, int64_t n, bool accumulate, float *out))                                \
   X(void, rotate, (float *head, const float *c, const float *s, int64_t pairs, bool interleaved))                                          \
+  X(void, gru, (const hd_gru *cell, int64_t n))                                                                                            \
+  X(void, gru_backward, (const hd_gru_gradient *g, int64_t n))                                                                             \
+  X(void, blend, (const float *w, const float *x, int64_t rows, int64_t stride, int64_t n, float *out))                                    \
+  X(void, compare, (const float *y, const float *x, int64_t rows, int64_t stride, int64_t n, float *out))                                  \
   X(void, softmax_sums, (const float *x, int64_t n, hd_softmax_sums *out))                                                                 \
   X(void, softmax_terms, (const float *x, int64_t n, float maximum, float factor, float offset, bool accumulate, float *out))              \
   X(void, softmax_backward, (const float *y, const float *dy, int64_t n, bool accumulate, float *dx))                                      \

@@ -16,6 +16,7 @@ HD_KERNEL_LIST(DECLARE)
 #include "body_additive.h"
 #include "body_rows.h"
 #include "body_elements.h"
+#include "body_recurrent.h"
 #include "body_learn.h"
 #include "body_gemm.h"
 #include "body_quant.h"

@@ -29,7 +29,8 @@
   X(rms_norm) \
   X(softmax) \
   X(log_softmax) \
-  X(matmul)
+  X(matmul) \
+  X(gru)
 // clang-format on
 
 /* The table of an operation whose file has functions of the usual names; what else it says follows. HD_OPERATION(scale, .options = sizeof(settings)) defines hd_op_scale. */

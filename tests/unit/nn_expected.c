@@ -45,6 +45,17 @@ static void compare(const bench *b, const char *name, const float *got) {
   free(want);
 }
 
+/* Every gradient under its name in the file. */
+static void compare_gradients(const bench *b) {
+  for (int64_t i = 0; i < heed_parameters_count(b->set); i++) {
+    heed_tensor *t = heed_parameters_at(b->set, i);
+    char name[160];
+    snprintf(name, sizeof name, "grad.%s", t->name);
+    assert_non_null(heed_tensor_gradient(t).data);
+    compare(b, name, heed_tensor_gradient(t).data);
+  }
+}
+
 /* Backward from the file's grad_out, then every gradient under its name. */
 static void finish(bench *b, heed_tensor *out) {
   ok(b->context, heed_tape_status(b->tape));
@@ -57,13 +68,7 @@ static void finish(bench *b, heed_tensor *out) {
   ok(b->context, heed_tape_backward(b->tape, out, &narrow));
   free(narrow.data);
   free(upstream);
-  for (int64_t i = 0; i < heed_parameters_count(b->set); i++) {
-    heed_tensor *t = heed_parameters_at(b->set, i);
-    char name[160];
-    snprintf(name, sizeof name, "grad.%s", t->name);
-    assert_non_null(heed_tensor_gradient(t).data);
-    compare(b, name, heed_tensor_gradient(t).data);
-  }
+  compare_gradients(b);
 }
 
 static bench open_file(heed_context *context, const char *path, const char *name) {
@@ -80,15 +85,15 @@ static void close_file(bench *b) {
   hd_tensors_close(b->file);
 }
 
-/* The file's lengths, if it has some, into the description; they live in `to`. */
-static void read_lengths(const bench *b, const char *name, int64_t to[8], heed_attention *attention) {
+/* The file's lengths of a name, if it has some; they live in `to`. */
+static const int64_t *read_lengths(const bench *b, const char *name, int64_t to[8]) {
   int32_t lengths[8];
   const hd_tensor *tensor = hd_tensors_find(b->file, name);
-  if (!tensor) return;
+  if (!tensor) return NULL;
   assert_true(tensor->count <= 8);
   ok(b->context, hd_tensors_read(b->context, b->file, tensor, lengths));
   for (int64_t i = 0; i < tensor->count; i++) to[i] = lengths[i];
-  attention->key_lengths = to;
+  return to;
 }
 
 static int64_t heads_of(const bench *b) {
@@ -112,7 +117,7 @@ static void one_attention(heed_context *context, const char *path, const char *n
   heed_attention attention = {.size = sizeof attention, .align = HEED_ALIGN_START};
   attention.causal = strcmp(fixture_attribute(&f, "causal", text), "True") == 0;
   int64_t key_lengths[8];
-  read_lengths(&b, "key_lengths", key_lengths, &attention);
+  attention.key_lengths = read_lengths(&b, "key_lengths", key_lengths);
   heed_tensor *x = load(&b, "x"), *memory = load(&b, "memory");
   heed_tensor *in = parameter(&b, "", "in_proj_weight"), *in_bias = parameter(&b, "", "in_proj_bias");
   heed_nn_attention layer = {.heads = heads_of(&b), .attention = &attention};
@@ -191,7 +196,7 @@ static void one_encoder_layer(heed_context *context, const char *path, const cha
   bench b = open_file(context, path, name);
   int64_t key_lengths[8];
   heed_attention attention = {.size = sizeof attention};
-  read_lengths(&b, "key_lengths", key_lengths, &attention);
+  attention.key_lengths = read_lengths(&b, "key_lengths", key_lengths);
   heed_tensor *x = load(&b, "x");
   const heed_nn_block block = {.norm_after = strstr(name, "-post-") != NULL,
                                .attention_norm = norm(&b, "norm1"),
@@ -214,7 +219,7 @@ static void one_decoder_layer(heed_context *context, const char *path, const cha
   int64_t lengths[8];
   const heed_attention causal = {.size = sizeof causal, .causal = true, .align = HEED_ALIGN_START};
   heed_attention across = {.size = sizeof across};
-  read_lengths(&b, "memory_lengths", lengths, &across);
+  across.key_lengths = read_lengths(&b, "memory_lengths", lengths);
   heed_tensor *x = load(&b, "x"), *memory = load(&b, "memory");
   const heed_nn_block block = {.norm_after = strstr(name, "-post") != NULL,
                                .attention_norm = norm(&b, "norm1"),
@@ -234,8 +239,70 @@ static void decoder_layers(void **state) {
   heed_context_free(context);
 }
 
+/* ---- gated recurrent units ------------------------------------------------------------------------------------------------------------- */
+
+static heed_tensor *of_direction(bench *b, const char *name, int direction) {
+  return parameter(b, name, direction ? "_l0_reverse" : "_l0");
+}
+
+/* The file's array of a name behind what is in `to` already. */
+static int64_t append(const bench *b, const char *name, float *to) {
+  const fixture f = {.context = b->context, .file = b->file};
+  heed_view wide;
+  double *from = fixture_load(&f, name, &wide);
+  const int64_t count = hd_view_count(&wide);
+  assert_non_null(from);
+  for (int64_t i = 0; i < count; i++) to[i] = (float)from[i];
+  free(from);
+  return count;
+}
+
+/* Outputs and last states get gradients, so they are one row of numbers here. */
+static void one_gru(heed_context *context, const char *path, const char *name) {
+  bench b = open_file(context, path, name);
+  int64_t lengths[8];
+  heed_nn_gru layer = {.directions = strstr(name, "-bi") ? 2 : 1};
+  heed_tensor *x = load(&b, "x"), *last[2], *parts[3];
+  for (int d = 0; d < layer.directions; d++) {
+    layer.w_input[d] = of_direction(&b, "weight_ih", d);
+    layer.b_input[d] = of_direction(&b, "bias_ih", d);
+    layer.w_state[d] = of_direction(&b, "weight_hh", d);
+    layer.b_state[d] = of_direction(&b, "bias_hh", d);
+  }
+  const heed_nn_gru_rows rows = {.size = sizeof rows, .lengths = read_lengths(&b, "lengths", lengths)};
+  assert_non_null(rows.lengths);
+  parts[0] = heed_nn_gru_apply(b.tape, &layer, &rows, x, last);
+  for (int d = 0; d < layer.directions; d++) parts[1 + d] = last[d];
+  ok(context, heed_tape_status(b.tape));
+  compare(&b, "out", hd_value(parts[0]));
+  float *upstream = floats(hd_count(parts[0]) + 2 * hd_count(last[0])), *states = floats(2 * hd_count(last[0]));
+  for (int d = 0; d < layer.directions; d++)
+    memcpy(states + d * hd_count(last[0]), hd_value(last[d]), (size_t)hd_count(last[0]) * sizeof *states);
+  compare(&b, "last", states);
+  int64_t count = append(&b, "grad_out", upstream);
+  count += append(&b, "grad_last", upstream + count);
+  for (int i = 0; i <= layer.directions; i++) parts[i] = heed_tape_reshape(b.tape, parts[i], 1, (int64_t[]){-1});
+  const heed_view view = heed_view_of(upstream, HEED_F32, 1, &count);
+  ok(context, heed_tape_backward(b.tape, heed_tape_concat(b.tape, 1 + layer.directions, parts, 0), &view));
+  compare_gradients(&b);
+  free(states);
+  free(upstream);
+  close_file(&b);
+}
+
+static void gated_recurrent_units(void **state) {
+  (void)state;
+  heed_context *context = test_context(NULL);
+  assert_int_equal(fixtures_each(context, HEED_TEST_DATA "/expected/layers", "gru", one_gru), 2);
+  heed_context_free(context);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(multi_head_attention), cmocka_unit_test(encoder_layers),
-                                     cmocka_unit_test(decoder_layers)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(multi_head_attention),
+      cmocka_unit_test(encoder_layers),
+      cmocka_unit_test(decoder_layers),
+      cmocka_unit_test(gated_recurrent_units),
+  };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
