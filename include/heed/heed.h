@@ -189,7 +189,7 @@ typedef struct heed_score {
 } heed_score;
 
 /* What attention means in one call: score × visibility × normaliser.
- *   s_ij = scale · a(q_i, k_j), which is q_i · k_j unless `score` says otherwise;  s = softcap · tanh(s / softcap) if softcap > 0;  s += bias_ij − slope · |p_i − j|;  softmax over the visible keys, and the sink
+ *   s_ij = scale · a(q_i, k_j), which is q_i · k_j unless `score` says otherwise;  s = softcap · tanh(s / softcap) if softcap > 0;  s += bias_ij − slope · |p_i − j| + relative[bucket(j − p_i)];  softmax over the visible keys, and the sink
  *   if there is one;  dropout;  · V
  * With p_i = i + offset (see heed_align), key j is visible to query i iff every restriction asked for allows it:
  *   causal: j ≤ p_i · window: p_i − window_left ≤ j ≤ p_i + window_right · key_lengths: j < key_lengths[b] · documents: i and j belong to the same one ·
@@ -232,6 +232,13 @@ typedef struct heed_attention {
   uint32_t stream;
 
   const heed_score *score; /* NULL: the dot product */
+
+  /* [buckets, H], types as alibi: what learned relative positions add to the score, a row for each bucket of distances j − p_i, positions counted as for causal (Raffel et al., "Exploring the
+   * Limits of Transfer Learning", 2020). NULL: none. Of the buckets (at least 4, even, of which keys ahead have the second half, or at least 2 with relative_causal, where keys ahead have bucket 0),
+   * the first half holds one distance each, the rest distances of logarithmically growing range, and the last one all from relative_distance on, which is greater than that half. */
+  const heed_view *relative;
+  bool relative_causal;
+  int64_t relative_distance;
 } heed_attention;
 
 /* Further outputs; NULL: not asked. */

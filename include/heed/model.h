@@ -41,6 +41,9 @@ typedef struct heed_model_info {
   heed_head head;
   int64_t labels;  /* of a head for labels or a class; otherwise 0 */
   int64_t outputs; /* numbers in a row of logits: vocabulary or labels */
+  /* Of an encoder–decoder, whose numbers above are the decoder's; otherwise 0 and start −1. */
+  int64_t encoder_layers, encoder_heads, encoder_vocabulary, encoder_context;
+  int32_t start; /* the id that a target begins with; −1: the files name none */
 } heed_model_info;
 /* HEED_E_ARGUMENT: null, or info's size is not set. */
 HEED_API heed_status heed_model_describe(const heed_model *model, heed_model_info *info);
@@ -50,6 +53,13 @@ HEED_API const char *heed_model_label(const heed_model *model, int64_t label);
 HEED_API const heed_tokenizer *heed_model_tokenizer(const heed_model *model);
 
 /* ---- watching ----------------------------------------------------------------------------------------------------------- */
+
+/* Which attention a record is of. */
+typedef enum heed_stage {
+  HEED_STAGE_SELF,    /* a model's, or a decoder's, among its own tokens */
+  HEED_STAGE_ENCODER, /* of a model with an encoder: the source's tokens among themselves */
+  HEED_STAGE_CROSS    /* of the decoder's tokens (queries) to those of the source (keys) */
+} heed_stage;
 
 /* What one layer did for the queries of one run; all arrays are borrowed for the duration of the call.
  * weights [n_heads, queries, keys] rows sum to 1, masked keys exactly 0; q [H, queries, head_dim], k and v [Hkv, keys, head_dim] as they met in the scores
@@ -61,12 +71,14 @@ typedef struct heed_layer_record {
   const float *q, *k, *v;
   bool causal;
   int64_t window; /* keys a query sees back from itself, itself included; 0: all */
+  heed_stage stage;
 } heed_layer_record;
 
 typedef heed_status (*heed_watch_fn)(void *user, const heed_layer_record *record);
 typedef heed_status (*heed_edit_fn)(void *user, heed_layer_record *record);
 
-/* Chooses what to watch. layers NULL: all; heads NULL: all. record is called once a layer and run, from the caller's thread, in layer order.
+/* Chooses what to watch. layers NULL: all; heads NULL: all. record is called once a layer and run, from the caller's thread, in layer order; in a decoder that looks at a source twice,
+ * for SELF and then for CROSS.
  * edit, if given, is called before record and may replace weights before they meet the values (edge knock-out, head ablation): that layer then runs
  * with the edited weights of the chosen heads instead of the fused kernel. A status other than HEED_OK stops the run and is returned. */
 typedef struct heed_watch {
@@ -98,10 +110,18 @@ HEED_API heed_status heed_session_truncate(heed_session *session, int64_t length
 /* Keeps the longest common prefix of ids and what the session holds (at most count − 1, so that there is something left to run), forgets the rest, returns its length. */
 HEED_API int64_t heed_session_reuse(heed_session *session, const int32_t *ids, int64_t count);
 
+/* Gives an encoder–decoder its source: runs the ids [count] through the encoder, and keeps for each layer of the decoder the keys and values that it makes of them. The session then holds no
+ * token of a target: what heed_session_run gets next begins one, with the id that heed_model_info names as its start. Capacity and chunk do not limit a source. watch may be NULL.
+ * On error the session has no source. HEED_E_ARGUMENT (an id out of range, more than the encoder's positions where they are learned), HEED_E_UNSUPPORTED (a model without an encoder),
+ * HEED_E_MEMORY, HEED_E_CANCELLED (progress "prefill"). */
+HEED_API heed_status heed_session_source(heed_session *session, const int32_t *ids, int64_t count, const heed_watch *watch);
+/* Tokens of the source; 0: none. */
+HEED_API int64_t heed_session_source_length(const heed_session *session);
+
 /* Runs ids [count] after what the session holds, which is nothing where the model is an encoder. logits NULL or [rows, outputs] for the
  * last `rows` of them (1 ≤ rows ≤ count; of a model that gives a class, rows is 1 and the row that of the sequence). watch may be NULL. On
  * error the session holds what it held before. HEED_E_ARGUMENT (an id out of range, more positions than capacity, an encoder that holds
- * something), HEED_E_MEMORY, HEED_E_CANCELLED (progress "prefill"). */
+ * something, a decoder without a source), HEED_E_MEMORY, HEED_E_CANCELLED (progress "prefill"). */
 HEED_API heed_status heed_session_run(heed_session *session, const int32_t *ids, int64_t count, float *logits, int64_t rows,
                                       const heed_watch *watch);
 

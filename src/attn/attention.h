@@ -53,7 +53,7 @@ typedef struct hd_named_view {
 heed_status hd_outputs_apart(heed_context *context, const hd_named_view *output, const hd_named_view *inputs, int count);
 
 /* The arrays that a description brings along, also the weights of its score; null where there is none. */
-enum { HD_DESCRIPTION_VIEWS = 7 };
+enum { HD_DESCRIPTION_VIEWS = 8 };
 void hd_description_views(const heed_attention *a, hd_named_view out[HD_DESCRIPTION_VIEWS]);
 /* E_OVERLAP where an output shares memory with one of them, or with one of the inputs. */
 heed_status hd_output_apart(heed_context *context, const heed_attention *a, const heed_view *view, const char *name,

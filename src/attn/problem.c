@@ -107,7 +107,9 @@ heed_status hd_grid_broadcast(const hd_problem *problem, const heed_view *view, 
 }
 
 /* Whether anything depends on where a query stands among the keys. */
-static bool positional(const heed_attention *a) { return a->causal || a->has_window_left || a->has_window_right || a->alibi; }
+static bool positional(const heed_attention *a) {
+  return a->causal || a->has_window_left || a->has_window_right || a->alibi || a->relative;
+}
 
 /* Where nothing is said of the alignment it must not matter: either no positional pattern, or START and END agree for every batch entry that has queries and keys. */
 static heed_status resolve_alignment(hd_problem *problem) {
@@ -196,6 +198,27 @@ static heed_status check_per_head(hd_problem *problem, const heed_view *view, co
   return hd_number(context, view->type, name);
 }
 
+/* A number a bucket and head. */
+static heed_status check_relative(hd_problem *problem) {
+  const heed_attention *a = &problem->a;
+  heed_context *context = problem->context;
+  char shape[HD_SHAPE_LENGTH];
+  HD_REQUIRE(a->relative || (a->relative_distance == 0 && !a->relative_causal), context, HEED_E_ARGUMENT,
+             "relative positions are described, but relative is null");
+  if (!a->relative) return HEED_OK;
+  HD_TRY(hd_view_check(context, a->relative, "relative"));
+  HD_REQUIRE(a->relative->ndim == 2 && a->relative->dim[1] == problem->heads, context, HEED_E_SHAPE,
+             "relative: %s, expected [buckets, %lld], a number a bucket and head", hd_shape_text(a->relative, shape),
+             (long long)problem->heads);
+  const int64_t buckets = a->relative->dim[0], side = a->relative_causal ? buckets : buckets / 2;
+  HD_REQUIRE(side >= 2 && (a->relative_causal || buckets % 2 == 0), context, HEED_E_SHAPE, "relative: %lld buckets, allowed %s",
+             (long long)buckets, a->relative_causal ? "2 and more" : "even numbers from 4 on");
+  HD_REQUIRE(a->relative_distance > side / 2 && a->relative_distance < FAR, context, HEED_E_ARGUMENT,
+             "relative_distance %lld, allowed more than %lld, the distances with a bucket of their own", (long long)a->relative_distance,
+             (long long)(side / 2));
+  return hd_number(context, a->relative->type, "relative");
+}
+
 static heed_status check_dropout(hd_problem *problem) {
   const heed_attention *a = &problem->a;
   heed_context *context = problem->context;
@@ -216,8 +239,9 @@ heed_status hd_description_read(heed_context *context, const heed_attention *a, 
 
 void hd_description_views(const heed_attention *a, hd_named_view out[HD_DESCRIPTION_VIEWS]) {
   const heed_score none = {0}, *score = a->score && a->score->size >= sizeof none ? a->score : &none;
-  const hd_named_view views[HD_DESCRIPTION_VIEWS] = {{a->attend, "attend"}, {a->bias, "bias"}, {a->alibi, "alibi"}, {a->sink, "sink"},
-                                                     {score->wq, "wq"},     {score->wk, "wk"}, {score->wv, "wv"}};
+  const hd_named_view views[HD_DESCRIPTION_VIEWS] = {{a->attend, "attend"}, {a->bias, "bias"},        {a->alibi, "alibi"},
+                                                     {a->sink, "sink"},     {score->wq, "wq"},        {score->wk, "wk"},
+                                                     {score->wv, "wv"},     {a->relative, "relative"}};
   memcpy(out, views, sizeof views);
 }
 
@@ -263,6 +287,7 @@ heed_status hd_problem_make(heed_context *context, const heed_attention *a, cons
   HD_TRY(check_packing(out));
   HD_TRY(check_per_head(out, out->a.alibi, "alibi"));
   HD_TRY(check_per_head(out, out->a.sink, "sink"));
+  HD_TRY(check_relative(out));
   HD_TRY(check_dropout(out));
   HD_TRY(resolve_alignment(out));
   if (out->a.attend) {

@@ -117,6 +117,27 @@ static double product(const struct rows *rows, int64_t batch, int64_t head, int6
   return s * problem->scale;
 }
 
+/* T5's function of the distance, as its authors wrote it. */
+static double relative(const heed_attention *a, int64_t head, int64_t distance) {
+  const heed_view *table = a->relative;
+  int64_t buckets = table->dim[0], bucket = 0;
+  if (!a->relative_causal) {
+    buckets /= 2;
+    if (distance > 0) bucket += buckets;
+    distance = distance < 0 ? -distance : distance;
+  } else {
+    distance = distance < 0 ? -distance : 0;
+  }
+  int64_t exact = buckets / 2, large = distance;
+  if (distance >= exact)
+    large = exact + (int64_t)(log((double)distance / (double)exact) / log((double)a->relative_distance / (double)exact) *
+                              (double)(buckets - exact));
+  bucket += large < buckets ? large : buckets - 1;
+  return hd_element((const char *)table->data +
+                        (bucket * table->stride[0] + head * table->stride[1]) * (int64_t)heed_type_bytes(table->type),
+                    table->type);
+}
+
 /* The score as far as the tap says, which is not the weights. */
 static double score(const struct rows *rows, int64_t batch, int64_t head, int64_t query, int64_t key, heed_tap tap) {
   const heed_attention *a = &rows->problem->a;
@@ -126,6 +147,7 @@ static double score(const struct rows *rows, int64_t batch, int64_t head, int64_
   if (tap == HEED_TAP_CAPPED) return s;
   if (a->bias) s += at(&rows->problem->bias, batch, head, query, key);
   if (a->alibi) s -= hd_per_head(a->alibi, head) * fabs((double)(position_of(rows->problem, batch, query) - key));
+  if (a->relative) s += relative(a, head, key - position_of(rows->problem, batch, query));
   return s;
 }
 

@@ -1,6 +1,6 @@
-/* term.h: what is added to the scores after scale and softcap: a bias tensor, ALiBi.
+/* term.h: what is added to the scores after scale and softcap: a bias tensor, ALiBi, learned relative positions.
  *
- * A new term is one file term_<name>.c that defines one hd_term_kind, and one line in HD_TERM_LIST: this is where T5's buckets belong (a row of the table of distances). A term
+ * A new term is one file term_<name>.c that defines one hd_term_kind, and one line in HD_TERM_LIST. A term
  * that needs a product with the query (Transformer-XL) is a score instead (score.h). Kernels never see terms: they get one number a pair. */
 #ifndef HD_TERM_H
 #define HD_TERM_H
@@ -19,7 +19,8 @@ typedef struct hd_term_kind {
 /* One line expands to the declaration of hd_term_<name> and to an entry of the table. */
 #define HD_TERM_LIST(X)                                                                                                                    \
   X(bias)                                                                                                                                  \
-  X(alibi)
+  X(alibi)                                                                                                                                 \
+  X(relative)
 
 #define HD_TERM_DECLARE(name) extern const hd_term_kind hd_term_##name;
 HD_TERM_LIST(HD_TERM_DECLARE)

@@ -69,6 +69,7 @@ static heed_status read_field(const hd_config *config, const hd_field *field, hd
   hd_value value = {0};
   if (gguf && field->gguf) HD_TRY(value_of_gguf(config, field, &value));
   if (!gguf && field->json) HD_TRY(value_of_json(config, field, &value));
+  if (!value.present && isnan(field->fallback)) return HEED_OK;
   char buffer[128];
   const char *key = !gguf ? field->json : field->gguf ? full_key(config, field->gguf, buffer) : NULL;
   char *at = (char *)spec + field->at;
@@ -96,6 +97,17 @@ static heed_status read_field(const hd_config *config, const hd_field *field, hd
 
 /* ---- activation ----------------------------------------------------------------------------------------------------------- */
 
+/* T5's spelling: "relu", "gated-silu", and "gated-gelu", which means the tanh form. */
+static heed_text read_gates(heed_text name, hd_transformer_spec *spec) {
+  static const char gated[] = "gated-";
+  const size_t length = sizeof gated - 1;
+  const bool gates = name.length > length && memcmp(name.data, gated, length) == 0;
+  spec->feed_forward_kind = gates ? HD_FEED_FORWARD_GATED : HD_FEED_FORWARD_PLAIN;
+  if (!gates) return name;
+  name.data += length, name.length -= length;
+  return hd_text_is(name, "gelu") ? (heed_text){"gelu_new", strlen("gelu_new")} : name;
+}
+
 static heed_status read_activation(const hd_config *config, hd_transformer_spec *spec) {
   const char *key = config->family->activation_key;
   if (hd_tensors_is_gguf(config->tensors) || !key) return HEED_OK;
@@ -104,8 +116,10 @@ static heed_status read_activation(const hd_config *config, hd_transformer_spec 
   heed_text name;
   char quoted[HD_QUOTE_LENGTH];
   HD_TRY(hd_json_text(&top, key, &name));
+  const heed_text whole = name;
+  if (config->family->activation_gates) name = read_gates(name, spec);
   HD_REQUIRE(hd_activation_from_name(name.data, name.length, &spec->activation), config->context, HEED_E_UNSUPPORTED,
-             "%s: unknown activation (%s, got %s, allowed %s)", config->file, key, hd_quote(name, quoted), hd_activation_known());
+             "%s: unknown activation (%s, got %s, allowed %s)", config->file, key, hd_quote(whole, quoted), hd_activation_known());
   return HEED_OK;
 }
 
@@ -273,7 +287,7 @@ heed_status hd_config_read(const hd_config *config, hd_transformer_spec *out) {
   HD_TRY(read_activation(config, &spec));
   HD_TRY(read_head(config, &spec));
   if (hd_tensors_is_gguf(config->tensors)) infer_from_tensors(config, &spec);
-  if (spec.positions != HD_POSITIONS_LEARNED)
+  if (hd_spec_rotates(&spec))
     HD_TRY(hd_tensors_is_gguf(config->tensors) ? read_rotary_gguf(config, &spec) : read_rotary_json(config, &spec));
   HD_TRY(hd_spec_finish(config->context, config->file, &spec));
   *out = spec;
@@ -310,15 +324,26 @@ static int put_labels(json_t *to, int64_t count, const char *const *labels) {
   return failed;
 }
 
-json_t *hd_config_write(const hd_family *family, const hd_transformer_spec *spec, const char *const *labels) {
+/* One stack's part. */
+static int put_spec(json_t *to, const hd_family *family, const hd_transformer_spec *spec) {
+  int failed = 0;
+  for (int64_t i = 0; i < family->field_count && !failed; i++)
+    if (family->fields[i].json) failed |= json_object_set_new(to, family->fields[i].json, json_of(&family->fields[i], spec));
+  const bool gates = family->activation_gates && spec->feed_forward_kind == HD_FEED_FORWARD_GATED;
+  const char *name = gates && spec->activation == HEED_ACTIVATION_GELU_TANH ? "gelu" : hd_activation_name(spec->activation);
+  if (family->activation_key) failed |= json_object_set_new(to, family->activation_key, json_sprintf("%s%s", gates ? "gated-" : "", name));
+  if (hd_spec_rotates(spec)) failed |= json_object_set_new(to, "rope_theta", json_real(spec->rotary_theta));
+  return failed;
+}
+
+json_t *hd_config_write(const hd_family *family, const hd_transformer_spec *spec, const hd_transformer_spec *encoder,
+                        const char *const *labels) {
   json_t *out = json_object();
   int failed = !out || json_object_set_new(out, "model_type", json_string(family->json.architecture));
   const char *class_name = family->class_names[spec->head];
   if (class_name) failed |= json_object_set_new(out, "architectures", json_pack("[s]", class_name));
-  for (int64_t i = 0; i < family->field_count && !failed; i++)
-    if (family->fields[i].json) failed |= json_object_set_new(out, family->fields[i].json, json_of(&family->fields[i], spec));
-  if (family->activation_key) failed |= json_object_set_new(out, family->activation_key, json_string(hd_activation_name(spec->activation)));
-  if (spec->positions != HD_POSITIONS_LEARNED) failed |= json_object_set_new(out, "rope_theta", json_real(spec->rotary_theta));
+  if (!failed) failed |= put_spec(out, family, spec);
+  if (!failed && encoder) failed |= put_spec(out, family->encoder, encoder) | json_object_set_new(out, "is_encoder_decoder", json_true());
   if (!failed && spec->head != HEED_HEAD_TOKENS) failed |= put_labels(out, spec->labels, labels);
   failed |= json_object_set_new(out, "torch_dtype", json_string("float32"));
   if (!failed) return out;

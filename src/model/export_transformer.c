@@ -141,10 +141,10 @@ static void put_all(export *e, const hd_transformer_spec *written) {
 
 heed_status hd_transformer_describe(const heed_learner *learner, hd_export *out) {
   const hd_transformer_learner *t = hd_transformer(learner);
-  const hd_family *family = hd_family_for(&t->spec);
+  const hd_family *family = hd_family_for(&t->spec, NULL);
   const hd_transformer_spec written = hd_family_written(family, &t->spec);
   export e = {.out = out, .learner = t, .names = {.spelling = &family->json}};
   put_all(&e, &written);
-  out->config = hd_config_write(family, &written, t->label_names);
+  out->config = hd_config_write(family, &written, NULL, t->label_names);
   return out->status;
 }

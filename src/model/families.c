@@ -5,10 +5,12 @@
 
 #include <stdio.h>
 
-extern const hd_family hd_family_bert, hd_family_gpt2, hd_family_llama, hd_family_mistral, hd_family_qwen2, hd_family_heed;
+extern const hd_family hd_family_bart, hd_family_bert, hd_family_gpt2, hd_family_llama, hd_family_marian, hd_family_mistral,
+    hd_family_qwen2, hd_family_t5, hd_family_heed;
 
 static const hd_family *const families[] = {
-    &hd_family_bert, &hd_family_gpt2, &hd_family_llama, &hd_family_mistral, &hd_family_qwen2, &hd_family_heed,
+    &hd_family_bart,    &hd_family_bert,  &hd_family_gpt2, &hd_family_llama, &hd_family_marian,
+    &hd_family_mistral, &hd_family_qwen2, &hd_family_t5,   &hd_family_heed,
 };
 
 static const hd_spelling *spelling_of(const hd_family *family, bool gguf) { return gguf ? &family->gguf : &family->json; }
@@ -57,6 +59,11 @@ static bool is_choice(const hd_field *field, int value) {
   return value >= 0 && value < n;
 }
 
+/* Of the member that it fills. */
+static size_t size_of(const hd_field *field) {
+  return field->kind == HD_FIELD_BOOL ? sizeof(bool) : field->kind == HD_FIELD_CHOICE ? sizeof(int) : 8;
+}
+
 /* Where one key of a config.json speaks of several members, they must be alike: Llama's biases of queries, keys and values, and of the output. */
 static bool keys_agree(const hd_family *family, const hd_transformer_spec *spec) {
   for (int64_t i = 0; i < family->field_count; i++)
@@ -67,6 +74,14 @@ static bool keys_agree(const hd_family *family, const hd_transformer_spec *spec)
     }
   return true;
 }
+
+/* What only base says must be the spec's, too: every member that no field reads. */
+#define COMPARED(X)                                                                                                                        \
+  X(norm)                                                                                                                                  \
+  X(norm_place) X(norm_eps) X(feed_forward_kind) X(positions) X(position_offset) X(sinusoid_closed) X(relative_buckets)                    \
+      X(relative_distance) X(attention_scale) X(attention_softcap) X(window) X(logit_softcap) X(scaled_embedding) X(scaled_logits)         \
+          X(cross) X(shared_embedding) X(headless) X(bidirectional) X(segments) X(embedding_norm) X(bias_qkv) X(bias_output)               \
+              X(bias_feed_forward) X(bias_head) X(norm_unbiased) X(tied)
 
 /* Whether what the family's configurations cannot say is as the spec has it. */
 static bool says(const hd_family *family, const hd_transformer_spec *spec) {
@@ -80,20 +95,41 @@ static bool says(const hd_family *family, const hd_transformer_spec *spec) {
     int choice = 0;
     if (f->kind == HD_FIELD_CHOICE) memcpy(&choice, (const char *)spec + f->at, sizeof choice);
     if (f->kind == HD_FIELD_CHOICE && !is_choice(f, choice)) return false;
-    size_t bytes = f->kind == HD_FIELD_BOOL ? sizeof(bool) : f->kind == HD_FIELD_CHOICE ? sizeof(int) : 8;
+    const size_t bytes = size_of(f);
     memset((char *)&other + f->at, 0, bytes);
     memset((char *)&both + f->at, 0, bytes);
   }
   const bool grouped = both.kv_heads != 0 && spec->kv_heads != spec->heads; // and no field for it
-  return !grouped && other.norm == both.norm && other.norm_place == both.norm_place && other.feed_forward_kind == both.feed_forward_kind &&
-         other.positions == both.positions && (family->activation_key || other.activation == both.activation) &&
-         other.bias_qkv == both.bias_qkv && other.bias_output == both.bias_output && other.bias_feed_forward == both.bias_feed_forward &&
-         other.bias_head == both.bias_head && (family->class_names[both.head] || other.head == both.head) &&
-         other.norm_unbiased == both.norm_unbiased && other.tied == both.tied && other.bidirectional == both.bidirectional &&
-         other.segments == both.segments && other.embedding_norm == both.embedding_norm &&
-         (both.head != HEED_HEAD_TOKENS || other.head_transform == both.head_transform) && other.attention_scale == both.attention_scale &&
-         other.attention_softcap == both.attention_softcap && other.window == both.window && other.logit_softcap == both.logit_softcap &&
-         other.embedding_scale == both.embedding_scale;
+  const bool wide = both.head_dim != 0 && spec->head_dim * spec->heads != spec->width;
+  if (family->activation_gates) other.feed_forward_kind = both.feed_forward_kind;
+#define ALIKE(member) &&other.member == both.member
+  return !grouped && !wide COMPARED(ALIKE) && (family->activation_key || other.activation == both.activation) &&
+         (family->class_names[both.head] || other.head == both.head) &&
+         (both.head != HEED_HEAD_TOKENS || other.head_transform == both.head_transform);
+#undef ALIKE
+}
+
+/* Whether the field is the last that fills its member. */
+static bool is_last(const hd_family *family, int64_t i) {
+  for (int64_t j = i + 1; j < family->field_count; j++)
+    if (family->fields[j].at == family->fields[i].at) return false;
+  return true;
+}
+
+/* Where a key speaks of both stacks, they must be alike. */
+static bool stacks_agree(const hd_family *family, const hd_transformer_spec *spec, const hd_transformer_spec *encoder) {
+  const hd_family *other = family->encoder;
+  if (family->activation_key && other->activation_key && strcmp(family->activation_key, other->activation_key) == 0 &&
+      (spec->activation != encoder->activation || spec->feed_forward_kind != encoder->feed_forward_kind))
+    return false;
+  for (int64_t i = 0; i < family->field_count; i++)
+    for (int64_t j = 0; j < other->field_count; j++) {
+      const hd_field *a = &family->fields[i], *b = &other->fields[j];
+      if (!a->json || !b->json || strcmp(a->json, b->json) != 0 || !is_last(family, i) || !is_last(other, j)) continue;
+      if (a->kind == HD_FIELD_REFUSED || a->kind == HD_FIELD_ZERO) continue;
+      if (memcmp((const char *)spec + a->at, (const char *)encoder + b->at, size_of(a)) != 0) return false;
+    }
+  return true;
 }
 
 hd_transformer_spec hd_family_written(const hd_family *family, const hd_transformer_spec *spec) {
@@ -108,16 +144,24 @@ hd_transformer_spec hd_family_written(const hd_family *family, const hd_transfor
   return out;
 }
 
-const hd_family *hd_family_for(const hd_transformer_spec *spec) {
+const hd_family *hd_family_for(const hd_transformer_spec *spec, const hd_transformer_spec *encoder) {
+  if (spec->cross != (encoder != NULL)) return NULL;
   for (int64_t i = 0; i < HD_COUNT(families); i++) {
-    const hd_transformer_spec written = hd_family_written(families[i], spec);
-    if (families[i]->json.architecture && says(families[i], &written)) return families[i];
+    const hd_family *family = families[i];
+    if (!family->json.architecture || (encoder && !family->encoder)) continue;
+    const hd_transformer_spec written = hd_family_written(family, spec);
+    if (!says(family, &written)) continue;
+    if (!encoder) return family;
+    const hd_transformer_spec other = hd_family_written(family->encoder, encoder);
+    if (says(family->encoder, &other) && stacks_agree(family, &written, &other)) return family;
   }
   return NULL;
 }
 
 const char *hd_tensor_name(const hd_config *config, hd_slot slot, int64_t layer, const char *suffix, char buffer[HD_TENSOR_NAME_LENGTH]) {
-  const char *pattern = config->spelling->tensors[slot], *hash = strchr(pattern, '#');
+  const bool separate = config->separate && slot == HD_SLOT_EMBEDDING && config->spelling->separate;
+  const char *pattern = separate ? config->spelling->separate : config->spelling->tensors[slot], *hash = strchr(pattern, '#');
+  if (slot == HD_SLOT_HEAD_BIAS && config->spelling->head_bias_row) suffix = "";
   if (hash) snprintf(buffer, HD_TENSOR_NAME_LENGTH, "%.*s%lld%s%s", (int)(hash - pattern), pattern, (long long)layer, hash + 1, suffix);
   else snprintf(buffer, HD_TENSOR_NAME_LENGTH, "%s%s", pattern, suffix);
   const char *prefix = config->spelling->optional_prefix;

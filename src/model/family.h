@@ -8,6 +8,8 @@
 #include "../io/tensors.h"
 #include "spec.h"
 
+#include <math.h>
+
 typedef enum hd_field_kind {
   HD_FIELD_INTEGER,
   HD_FIELD_NUMBER,
@@ -42,15 +44,22 @@ typedef enum hd_slot {
   HD_SLOT_POOLER,         /* what the head for a class reads instead of the first position */
   HD_SLOT_CLASSIFIER,     /* the head for labels or a class */
   HD_SLOT_ROTARY_FACTORS, /* optional: what each rotary frequency is divided by */
+  HD_SLOT_RELATIVE,       /* [buckets, heads], for all layers */
   HD_SLOT_ATTENTION_NORM,
   HD_SLOT_QKV, /* queries, keys and values in one matrix; otherwise the next three */
   HD_SLOT_QUERY,
   HD_SLOT_KEY,
   HD_SLOT_VALUE,
   HD_SLOT_OUTPUT,
+  HD_SLOT_CROSS_NORM, /* of an attention to an encoder's positions, and its matrices */
+  HD_SLOT_CROSS_QUERY,
+  HD_SLOT_CROSS_KEY,
+  HD_SLOT_CROSS_VALUE,
+  HD_SLOT_CROSS_OUTPUT,
   HD_SLOT_FEED_FORWARD_NORM,
   HD_SLOT_GATE,
   HD_SLOT_UP,
+  HD_SLOT_GATED_UP, /* where it is called otherwise beside a gate */
   HD_SLOT_DOWN,
   HD_SLOTS
 } hd_slot;
@@ -61,20 +70,25 @@ typedef struct hd_spelling {
   hd_positions positions;
   const char *optional_prefix;   /* left out by some files; NULL: none */
   const char *tensors[HD_SLOTS]; /* without ".weight" and ".bias"; '#' stands for the layer; NULL: no such tensor */
+  const char *separate;          /* of the embedding, where encoder and decoder have one each; NULL: tensors' */
   bool transposed;               /* layer matrices are stored [inputs, outputs] */
+  bool head_bias_row;            /* the head's bias is a row [1, outputs] of its own, called as in tensors; none: zeros */
 } hd_spelling;
 
 enum { HD_HEADS = HEED_HEAD_CLASS + 1 };
 
-typedef struct hd_family {
+typedef struct hd_family hd_family;
+struct hd_family {
   const char *name;
   hd_transformer_spec base; /* what no configuration says */
   const hd_field *fields;
   int64_t field_count;
   const char *activation_key;        /* in config.json; NULL: base.activation */
+  bool activation_gates;             /* its value says also whether the feed-forward layers are gated: "gated-gelu" (T5) */
   const char *class_names[HD_HEADS]; /* of transformers, for `architectures`, by heed_head; NULL: none */
   hd_spelling gguf, json;
-} hd_family;
+  const hd_family *encoder; /* of specs with `cross`, the table of the other stack, whose values lie in the same files; NULL: one stack */
+};
 
 /* The configuration of an open model file, and how its family spells it. */
 typedef struct hd_config {
@@ -83,6 +97,7 @@ typedef struct hd_config {
   const char *file; /* for messages */
   const hd_family *family;
   const hd_spelling *spelling;
+  bool separate; /* encoder and decoder have an embedding each */
 } hd_config;
 
 /* Finds the family that the file names. HEED_E_UNSUPPORTED lists the known. */
@@ -90,12 +105,21 @@ heed_status hd_family_of(heed_context *context, const hd_tensors *tensors, hd_co
 /* Reads and checks the whole spec. HEED_E_FORMAT, HEED_E_UNSUPPORTED. */
 heed_status hd_config_read(const hd_config *config, hd_transformer_spec *out);
 
-/* The family whose files can say all of the spec, as model_type in a config.json: the first of the list that fits, "heed" at last. */
-const hd_family *hd_family_for(const hd_transformer_spec *spec);
+/* Of the model's encoder, where its family has one. */
+static inline hd_config hd_config_of_encoder(const hd_config *config) {
+  hd_config out = *config;
+  out.family = config->family->encoder;
+  out.spelling = hd_tensors_is_gguf(config->tensors) ? &out.family->gguf : &out.family->json;
+  return out;
+}
+
+/* The family whose files can say all of the specs, as model_type in a config.json: the first of the list that fits, "heed" at last. */
+const hd_family *hd_family_for(const hd_transformer_spec *spec, const hd_transformer_spec *encoder);
 /* The spec as the family's files hold it: parts that those always have and the model does without, such as biases, are written as zeros. */
 hd_transformer_spec hd_family_written(const hd_family *family, const hd_transformer_spec *spec);
-/* A config.json of the family: what hd_config_read makes the same spec of. labels [spec->labels] are their names. A new reference, or NULL if memory is short. */
-json_t *hd_config_write(const hd_family *family, const hd_transformer_spec *spec, const char *const *labels);
+/* A config.json of the family: what hd_config_read makes the same specs of. encoder NULL: one stack. labels [spec->labels] are their names. A new reference, or NULL if memory is short. */
+json_t *hd_config_write(const hd_family *family, const hd_transformer_spec *spec, const hd_transformer_spec *encoder,
+                        const char *const *labels);
 /* The names of the labels: [spec->labels] texts in the arena; "LABEL_0", ... where the file has none. HEED_E_FORMAT. */
 heed_status hd_config_labels(const hd_config *config, const hd_transformer_spec *spec, hd_arena *arena, const char *const **out);
 
@@ -106,6 +130,9 @@ const char *hd_tensor_name(const hd_config *config, hd_slot slot, int64_t layer,
 /* ---- for the tables of families ------------------------------------------------------------------------------------------- */
 
 #define HD_AT(member) offsetof(hd_transformer_spec, member)
+
+/* The fallback of a field that leaves what another has said, where it is absent. */
+#define HD_UNCHANGED NAN
 
 /* Norms in use have 1e-6 to 1e-5; these only keep out what is no epsilon. */
 #define HD_MIN_EPS 1e-20

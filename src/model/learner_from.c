@@ -150,15 +150,18 @@ static heed_status make_parameters(heed_learner *learner, beginning *b) {
 
 /* Only what can be saved again is taken. */
 static heed_status check(heed_context *context, const heed_model *model, const hd_transformer_spec *spec) {
-  bool usual = spec->positions == HD_POSITIONS_LEARNED || (spec->rotary_scaling == HD_SCALING_NONE && spec->rotary_dim == spec->head_dim);
-  for (int64_t i = 0; usual && spec->positions != HD_POSITIONS_LEARNED && i < spec->rotary_dim / 2; i++)
+  HD_REQUIRE(!spec->cross, context, HEED_E_UNSUPPORTED, "%s: cannot be trained further: it is an encoder–decoder", model->path);
+  HD_REQUIRE(hd_spec_rotates(spec) || (spec->positions == HD_POSITIONS_LEARNED && spec->position_offset == 0), context, HEED_E_UNSUPPORTED,
+             "%s: cannot be trained: heed learns with rotary positions and learned ones that begin at 0", model->path);
+  bool usual = !hd_spec_rotates(spec) || (spec->rotary_scaling == HD_SCALING_NONE && spec->rotary_dim == spec->head_dim);
+  for (int64_t i = 0; usual && hd_spec_rotates(spec) && i < spec->rotary_dim / 2; i++)
     usual = model->frequency[i] == hd_spec_frequency(spec, i);
   HD_REQUIRE(usual, context, HEED_E_UNSUPPORTED,
              "%s: cannot be trained: its rotary positions are scaled or partial, which heed does not write", model->path);
   HD_REQUIRE(spec->full_every == 0, context, HEED_E_UNSUPPORTED, "%s: cannot be trained: some of its layers have a window, others none",
              model->path);
-  HD_REQUIRE(hd_family_for(spec), context, HEED_E_UNSUPPORTED, "%s: cannot be trained: no configuration that heed writes says all of it",
-             model->path);
+  HD_REQUIRE(hd_family_for(spec, NULL), context, HEED_E_UNSUPPORTED,
+             "%s: cannot be trained: no configuration that heed writes says all of it", model->path);
   return HEED_OK;
 }
 

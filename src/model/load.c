@@ -72,7 +72,8 @@ static void add_end(ends *to, int64_t id) {
 }
 
 /* eos_token_id: null, an id, or a list of ids. */
-static heed_status ends_of_json(const hd_json_place *in, int64_t vocabulary, ends *out) {
+static heed_status ends_of_json(const hd_json_place *in, heed_model *model, ends *out) {
+  const int64_t vocabulary = model->spec.vocabulary;
   const char *key = "eos_token_id";
   const json_t *value = json_object_get(in->object, key);
   if (!value || json_is_null(value)) return HEED_OK;
@@ -85,19 +86,39 @@ static heed_status ends_of_json(const hd_json_place *in, int64_t vocabulary, end
   return HEED_OK;
 }
 
-static heed_status ends_of_directory(const hd_config *config, heed_model *model, ends *out) {
+/* What takes ids from a configuration. */
+typedef heed_status (*id_reader)(const hd_json_place *in, heed_model *model, ends *out);
+
+/* config.json, and what generation_config.json says, which is asked last. */
+static heed_status read_ids(const hd_config *config, heed_model *model, id_reader read, ends *out) {
   heed_context *context = config->context;
-  int64_t vocabulary = model->spec.vocabulary;
   hd_json_place top = {context, config->file, "", hd_tensors_config(config->tensors)};
-  HD_TRY(ends_of_json(&top, vocabulary, out));
+  HD_TRY(read(&top, model, out));
   const char *path;
   HD_TRY(hd_model_beside(config, model, "generation_config.json", &path));
   if (!path) return HEED_OK;
   json_t *object = NULL;
   HD_TRY(hd_json_load(context, path, (hd_json_rules){.limit = HD_JSON_CONFIG_BYTES}, &object));
-  heed_status status = ends_of_json(&(hd_json_place){context, path, "", object}, vocabulary, out);
+  heed_status status = read(&(hd_json_place){context, path, "", object}, model, out);
   json_decref(object);
   return status;
+}
+
+/* One of the ids that a config.json or generation_config.json gives, −1: none. */
+static heed_status id_of_json(const hd_json_place *in, const char *key, int64_t vocabulary, int32_t *out) {
+  int64_t id;
+  if (!hd_json_has(in, key)) return HEED_OK;
+  HD_TRY(hd_json_integer(in, key, 0, vocabulary - 1, &id));
+  *out = (int32_t)id;
+  return HEED_OK;
+}
+
+static heed_status special_ids(const hd_json_place *in, heed_model *model, ends *unused) {
+  (void)unused;
+  const int64_t vocabulary = model->spec.vocabulary;
+  HD_TRY(id_of_json(in, "decoder_start_token_id", vocabulary, &model->start));
+  HD_TRY(id_of_json(in, "pad_token_id", HD_MAX(vocabulary, model->encoder->spec.vocabulary), &model->pad));
+  return id_of_json(in, "forced_eos_token_id", vocabulary, &model->forced_end);
 }
 
 static heed_status load_ends(const hd_config *config, heed_model *model) {
@@ -110,7 +131,7 @@ static heed_status load_ends(const hd_config *config, heed_model *model) {
       add_end(&found, id);
     }
   } else {
-    HD_TRY(ends_of_directory(config, model, &found));
+    HD_TRY(read_ids(config, model, ends_of_json, &found));
   }
   const char *turn_end = model->chat ? hd_chat_turn_end(model->chat) : NULL;
   if (turn_end) add_end(&found, heed_token_find(model->tokenizer, (heed_text){turn_end, strlen(turn_end)}));
@@ -121,6 +142,12 @@ static heed_status load_ends(const hd_config *config, heed_model *model) {
   model->ends = copy;
   model->end_count = found.count;
   return HEED_OK;
+}
+
+/* How a decoder's text begins and is filled up. */
+static heed_status load_start(const hd_config *config, heed_model *model) {
+  model->start = model->pad = model->forced_end = -1;
+  return model->encoder ? read_ids(config, model, special_ids, NULL) : HEED_OK;
 }
 
 bool hd_model_ends(const heed_model *model, int32_t id) {
@@ -152,16 +179,36 @@ static heed_status load_tokenizer(const hd_config *config, heed_model *model) {
 
 /* ---- the model ------------------------------------------------------------------------------------------------------------- */
 
+/* What reads the source: a stack whose spec is another table's. */
+static heed_status begin_encoder(const hd_config *config, heed_model *model) {
+  heed_model *encoder;
+  HD_TRY(hd_arena_allocate(&model->arena, config->context, "an encoder", 1, sizeof *encoder, &encoder));
+  *encoder = (heed_model){.family = model->family, .name = model->name, .path = model->path};
+  const hd_config of_encoder = hd_config_of_encoder(config);
+  HD_TRY(hd_config_read(&of_encoder, &encoder->spec));
+  const hd_transformer_spec *spec = &encoder->spec;
+  HD_REQUIRE(spec->bidirectional && spec->width == model->spec.width, config->context, HEED_E_FORMAT,
+             "%s: encoder and decoder do not fit together (the encoder is %s, of width %lld; the decoder's width is %lld)", config->file,
+             spec->bidirectional ? "bidirectional" : "causal", (long long)spec->width, (long long)model->spec.width);
+  HD_REQUIRE(!spec->shared_embedding || spec->vocabulary == model->spec.vocabulary, config->context, HEED_E_FORMAT,
+             "%s: one embedding for vocabularies of %lld and %lld", config->file, (long long)spec->vocabulary,
+             (long long)model->spec.vocabulary);
+  model->encoder = encoder;
+  return HEED_OK;
+}
+
 static heed_status fill(hd_config *config, heed_model *model) {
   HD_TRY(hd_family_of(config->context, config->tensors, config));
   model->family = config->family->name;
   HD_TRY(hd_config_read(config, &model->spec));
+  HD_TRY(load_name(config, model));
+  if (model->spec.cross) HD_TRY(begin_encoder(config, model));
   HD_TRY(hd_weights_load(config, model));
   HD_TRY(hd_config_labels(config, &model->spec, &model->arena, &model->labels));
-  HD_TRY(load_name(config, model));
   HD_TRY(load_tokenizer(config, model));
   HD_TRY(hd_chat_load(config, model));
-  return load_ends(config, model);
+  HD_TRY(load_ends(config, model));
+  return load_start(config, model);
 }
 
 heed_status heed_model_load(heed_context *context, const char *path, heed_model **out) {
@@ -208,12 +255,12 @@ const char *heed_model_label(const heed_model *model, int64_t label) {
   return model && model->labels && label >= 0 && label < model->spec.labels ? model->labels[label] : NULL;
 }
 
-/* Two operations a weight, for the matrices that every token passes; the head is left out, because only tokens whose logits are wanted meet it. */
+/* Two operations a weight, for the matrices that every token passes; the head is left out, because only tokens whose logits are wanted meet it. Of an encoder–decoder: every token of the target. */
 static double flops_per_token(const heed_model *model) {
   const hd_transformer_spec *s = &model->spec;
   double q = (double)(s->heads * s->head_dim), kv = (double)(s->kv_heads * s->head_dim), width = (double)s->width;
   double wide = (double)s->feed_forward * (s->feed_forward_kind == HD_FEED_FORWARD_GATED ? 3 : 2);
-  return 2.0 * (double)s->layers * width * (q + 2 * kv + q + wide);
+  return 2.0 * (double)s->layers * width * (q + 2 * kv + q + wide + (s->cross ? 2 * q : 0));
 }
 
 heed_status heed_model_describe(const heed_model *model, heed_model_info *info) {
@@ -237,7 +284,16 @@ heed_status heed_model_describe(const heed_model *model, heed_model_info *info) 
                           .bidirectional = s->bidirectional,
                           .head = s->head,
                           .labels = s->head == HEED_HEAD_TOKENS ? 0 : s->labels,
-                          .outputs = hd_spec_outputs(s)};
+                          .outputs = hd_spec_outputs(s),
+                          .start = -1};
+  if (model->encoder) {
+    const hd_transformer_spec *encoder = &model->encoder->spec;
+    full.encoder_layers = encoder->layers;
+    full.encoder_heads = encoder->heads;
+    full.encoder_vocabulary = encoder->vocabulary;
+    full.encoder_context = encoder->context;
+    full.start = model->start;
+  }
   memcpy(info, &full, HD_MIN(info->size, sizeof full));
   return HEED_OK;
 }

@@ -25,16 +25,18 @@ typedef struct hd_norm {
 } hd_norm;
 
 typedef struct hd_layer {
-  hd_norm attention_norm, feed_forward_norm;
-  hd_stack qkv;    /* → [heads·head_dim | kv_heads·head_dim | kv_heads·head_dim] */
-  hd_stack output; /* heads·head_dim → width */
-  hd_stack up;     /* → [gate | up], or [up] */
-  hd_stack down;   /* → width */
+  hd_norm attention_norm, cross_norm, feed_forward_norm;
+  hd_stack qkv;                                 /* → [heads·head_dim | kv_heads·head_dim | kv_heads·head_dim] */
+  hd_stack output;                              /* heads·head_dim → width */
+  hd_stack cross_query, cross_kv, cross_output; /* the same of spec.cross; keys and values are made of the encoder's output */
+  hd_stack up;                                  /* → [gate | up], or [up] */
+  hd_stack down;                                /* → width */
 } hd_layer;
 
 /* How a chat message is wrapped; see chat.c. */
 typedef struct hd_chat_form hd_chat_form;
 
+/* The model, or its encoder: a stack of layers in the same arena, which has the spec, its name and the weights of its slots, and nothing of what is about texts. */
 struct heed_model {
   atomic_int references;
   hd_arena arena; /* holds everything below and this struct */
@@ -42,8 +44,11 @@ struct heed_model {
   const char *family, *name, *path;
   heed_tokenizer *tokenizer; /* NULL: the files hold none */
 
-  hd_matrix embedding;     /* [vocabulary, width] */
-  hd_matrix position;      /* [context, width] where positions are learned */
+  hd_matrix embedding;   /* [vocabulary, width] */
+  hd_matrix position;    /* [context + position_offset, width] where positions are learned */
+  const float *sinusoid; /* [sinusoids, width] of the first positions where they are sinusoidal */
+  int64_t sinusoids;
+  const float *relative;   /* [buckets, heads] where they are relative */
   hd_matrix segment;       /* [segments, width] where there are any */
   hd_norm embedding_norm;  /* weight NULL: none */
   const double *frequency; /* [rotary_dim/2] where they are rotary */
@@ -54,9 +59,12 @@ struct heed_model {
   const hd_matrix *head;     /* the embedding where tied */
   const float *head_bias;    /* [outputs] or NULL */
   const char *const *labels; /* [spec.labels] */
+  heed_model *encoder;       /* what reads the source where spec.cross, else NULL */
 
   const int32_t *ends; /* ids that end a text */
   int64_t end_count;
+  int32_t start, pad,
+      forced_end; /* where spec.cross: what a decoder's text begins with, what fills batches up, what its last possible token is; −1: none */
   const hd_chat_form *chat; /* NULL: no template, or one that heed does not know */
   const char *chat_system;  /* the system prompt that the template gives by itself, or NULL */
   bool chat_begins;         /* the template begins with the tokenizer's first token */

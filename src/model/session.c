@@ -1,4 +1,4 @@
-/* session.c: sessions: what they hold, how they grow, and how a run is cut into passes. */
+/* session.c: sessions: what they hold, how they grow, their source, and how a run is cut into passes. */
 #include "session.h"
 
 /* Rows that one pass takes: enough for the products to reach the speed of the machine, few enough to stay in its caches. */
@@ -14,7 +14,7 @@ heed_status heed_session_new(heed_context *context, heed_model *model, const hee
   HD_REQUIRE(options.capacity >= 0 && options.chunk >= 0, context, HEED_E_ARGUMENT,
              "a session's capacity and chunk must not be negative (got %lld and %lld)", (long long)options.capacity,
              (long long)options.chunk);
-  int64_t most = spec->positions == HD_POSITIONS_LEARNED ? spec->context : HD_MAX_CONTEXT;
+  int64_t most = hd_spec_has_table(spec) ? spec->context : HD_MAX_CONTEXT;
   HD_REQUIRE(options.capacity <= most, context, HEED_E_ARGUMENT, "%s: a session beyond the model's positions (got %lld, allowed 1..%lld)",
              model->path, (long long)options.capacity, (long long)most);
 
@@ -24,9 +24,8 @@ heed_status heed_session_new(heed_context *context, heed_model *model, const hee
                             .model = heed_model_retain(model),
                             .capacity = options.capacity ? options.capacity : spec->context,
                             .chunk = options.chunk ? options.chunk : CHUNK_DEFAULT};
-  heed_cache_spec cache = {.size = sizeof cache, .sequences = spec->layers, .kv_heads = spec->kv_heads};
-  cache.d = cache.dv = spec->head_dim;
-  heed_status status = heed_cache_new(context, &cache, &session->cache);
+  heed_status status = hd_stack_cache_new(context, model, 1, &session->cache);
+  if (status == HEED_OK && spec->cross) status = hd_stack_cache_new(context, model, 1, &session->cross);
   if (status != HEED_OK) heed_session_free(session);
   else *out = session;
   return status;
@@ -47,17 +46,18 @@ static void scratch_list(const hd_transformer_spec *spec, hd_scratch *s, float *
 
 enum { SCRATCH_ARRAYS = 7 };
 
-static void scratch_free(heed_context *context, const hd_transformer_spec *spec, hd_scratch *s) {
+void hd_scratch_free(heed_context *context, const hd_transformer_spec *spec, hd_scratch *s) {
   float **array[SCRATCH_ARRAYS];
   int64_t floats[SCRATCH_ARRAYS];
   scratch_list(spec, s, array, floats);
   for (int i = 0; i < SCRATCH_ARRAYS; i++) hd_release(context, *array[i], s->rows * floats[i], sizeof(float));
+  hd_release(context, s->places, s->rows * 3, sizeof *s->places);
   *s = (hd_scratch){0};
 }
 
-static heed_status scratch_reserve(heed_context *context, const hd_transformer_spec *spec, hd_scratch *s, int64_t rows) {
+heed_status hd_scratch_reserve(heed_context *context, const hd_transformer_spec *spec, hd_scratch *s, int64_t rows) {
   if (rows <= s->rows) return HEED_OK;
-  scratch_free(context, spec, s);
+  hd_scratch_free(context, spec, s);
   float **array[SCRATCH_ARRAYS];
   int64_t floats[SCRATCH_ARRAYS];
   scratch_list(spec, s, array, floats);
@@ -65,7 +65,8 @@ static heed_status scratch_reserve(heed_context *context, const hd_transformer_s
   heed_status status = HEED_OK;
   for (int i = 0; i < SCRATCH_ARRAYS && status == HEED_OK; i++)
     status = hd_allocate(context, "the activations of a pass", rows * floats[i], sizeof(float), array[i]);
-  if (status != HEED_OK) scratch_free(context, spec, s);
+  if (status == HEED_OK) status = hd_allocate(context, "the places of a pass", rows * 3, sizeof *s->places, &s->places);
+  if (status != HEED_OK) hd_scratch_free(context, spec, s);
   return status;
 }
 
@@ -73,7 +74,9 @@ void heed_session_free(heed_session *session) {
   if (!session) return;
   heed_context *context = session->context;
   heed_cache_free(session->cache);
-  scratch_free(context, &session->model->spec, &session->scratch);
+  heed_cache_free(session->cross);
+  if (session->model->encoder) hd_scratch_free(context, &session->model->encoder->spec, &session->encoder_scratch);
+  hd_scratch_free(context, &session->model->spec, &session->scratch);
   hd_release(context, session->ids, session->ids_capacity, sizeof *session->ids);
   heed_model_free(session->model);
   hd_release(context, session, 1, sizeof *session);
@@ -101,6 +104,14 @@ int64_t heed_session_reuse(heed_session *session, const int32_t *ids, int64_t co
 
 /* ---- running -------------------------------------------------------------------------------------------------------------- */
 
+static heed_status check_ids(heed_context *context, const heed_model *model, const int32_t *ids, int64_t count) {
+  for (int64_t i = 0; i < count; i++)
+    HD_REQUIRE(ids[i] >= 0 && ids[i] < model->spec.vocabulary, context, HEED_E_ARGUMENT,
+               "%s: a token id outside the vocabulary (place %lld, got %d, allowed 0..%lld)", model->name, (long long)i, (int)ids[i],
+               (long long)model->spec.vocabulary - 1);
+  return HEED_OK;
+}
+
 static heed_status check_run(const heed_session *session, const int32_t *ids, int64_t count, const float *logits, int64_t rows) {
   heed_context *context = session->context;
   const hd_transformer_spec *spec = &session->model->spec;
@@ -115,11 +126,9 @@ static heed_status check_run(const heed_session *session, const int32_t *ids, in
   HD_REQUIRE(!spec->bidirectional || session->length == 0, context, HEED_E_ARGUMENT,
              "%s: an encoder reads a sequence at once, since its tokens see those behind them (the session holds %lld already)",
              session->model->name, (long long)session->length);
-  for (int64_t i = 0; i < count; i++)
-    HD_REQUIRE(ids[i] >= 0 && ids[i] < spec->vocabulary, context, HEED_E_ARGUMENT,
-               "%s: a token id outside the vocabulary (place %lld, got %d, allowed 0..%lld)", session->model->name, (long long)i,
-               (int)ids[i], (long long)spec->vocabulary - 1);
-  return HEED_OK;
+  HD_REQUIRE(!spec->cross || session->source_length > 0, context, HEED_E_ARGUMENT,
+             "%s: an encoder–decoder needs a source before its decoder runs (heed_session_source)", session->model->name);
+  return check_ids(context, session->model, ids, count);
 }
 
 /* The rows of [begin, begin + n) of a run of count whose logits are wanted: those among the last `rows`. */
@@ -148,16 +157,19 @@ heed_status heed_session_run(heed_session *session, const int32_t *ids, int64_t 
   int64_t chunk = HD_MIN(given || spec->bidirectional ? count : session->chunk, count);
   HD_TRY(hd_grow(context, "the tokens of a session", &session->ids, &session->ids_capacity, session->length + count, sizeof *ids));
   HD_TRY(hold(session));
-  HD_TRY(scratch_reserve(context, spec, &session->scratch, chunk));
+  HD_TRY(hd_scratch_reserve(context, spec, &session->scratch, chunk));
   for (int64_t begin = 0; begin < count; begin += chunk) {
     int64_t n = HD_MIN(chunk, count - begin), wanted = logits ? rows_within(count, rows, begin, n) : 0;
+    const hd_span span = {.rows = n, .first = session->length + begin};
     HD_TRY(hd_transformer_run(&(hd_pass){.context = context,
                                          .model = session->model,
                                          .cache = session->cache,
+                                         .cross = session->cross,
                                          .scratch = &session->scratch,
                                          .ids = ids + begin,
+                                         .spans = &span,
+                                         .span_count = 1,
                                          .rows = n,
-                                         .first = session->length + begin,
                                          .logits = logits,
                                          .logit_rows = wanted,
                                          .watch = given ? &watch : NULL,
@@ -168,5 +180,44 @@ heed_status heed_session_run(heed_session *session, const int32_t *ids, int64_t 
   // Only now: after an error the session holds what it held, and the next run drops what layers have beyond.
   memcpy(session->ids + session->length, ids, (size_t)count * sizeof *ids);
   session->length += count;
+  return HEED_OK;
+}
+
+/* ---- the source ----------------------------------------------------------------------------------------------------------- */
+
+int64_t heed_session_source_length(const heed_session *session) { return session ? session->source_length : 0; }
+
+static heed_status check_source(const heed_session *session, const int32_t *ids, int64_t count) {
+  heed_context *context = session->context;
+  const heed_model *model = session->model;
+  HD_REQUIRE(model->encoder, context, HEED_E_UNSUPPORTED, "%s: a model without an encoder has no source", model->name);
+  HD_REQUIRE(ids && count >= 1, context, HEED_E_ARGUMENT, "a source needs at least one token (got %lld)", (long long)(ids ? count : 0));
+  const hd_transformer_spec *spec = &model->encoder->spec;
+  const int64_t most = hd_spec_has_table(spec) ? spec->context : HD_MAX_CONTEXT;
+  HD_REQUIRE(count <= most, context, HEED_E_ARGUMENT, "%s: a source of more tokens than the encoder has positions (got %lld, allowed %lld)",
+             model->name, (long long)count, (long long)most);
+  return check_ids(context, model->encoder, ids, count);
+}
+
+heed_status heed_session_source(heed_session *session, const int32_t *ids, int64_t count, const heed_watch *given) {
+  if (!session) return HEED_E_ARGUMENT;
+  heed_context *context = session->context;
+  heed_watch watch = {.size = sizeof watch};
+  HD_TRY(hd_options_read(context, "heed_watch", given, &watch, sizeof watch));
+  HD_TRY(check_source(session, ids, count));
+  if (given) HD_TRY(hd_watch_check(context, session->model->encoder, &watch));
+  session->length = session->source_length = 0;
+  const hd_span span = {.rows = count};
+  HD_TRY(hd_sources_run(&(hd_pass){.context = context,
+                                   .model = session->model,
+                                   .scratch = &session->encoder_scratch,
+                                   .ids = ids,
+                                   .spans = &span,
+                                   .span_count = 1,
+                                   .rows = count,
+                                   .watch = given ? &watch : NULL,
+                                   .progress_total = count},
+                        session->cross));
+  session->source_length = count;
   return HEED_OK;
 }

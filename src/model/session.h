@@ -1,4 +1,4 @@
-/* session.h: one sequence under way: its cache of keys and values, the working memory of a pass, and the pass itself as the block sees it. */
+/* session.h: sequences under way: their cache of keys and values, the working memory of a pass, the pass itself as the block sees it, and a session, which has one sequence. */
 #ifndef HD_SESSION_H
 #define HD_SESSION_H
 
@@ -15,31 +15,47 @@ typedef struct hd_scratch {
   float *mixed;         /* [rows, heads · head_dim]: what attention gives */
   float *wide;          /* [rows, 2 feed_forward] or [rows, feed_forward] */
   float *cosine, *sine; /* [rows, rotary_dim/2] */
+  int64_t *places;      /* [3, rows]: sequences, offsets and lengths of the entries of one call of attention */
 } hd_scratch;
+
+heed_status hd_scratch_reserve(heed_context *context, const hd_transformer_spec *spec, hd_scratch *s, int64_t rows);
+void hd_scratch_free(heed_context *context, const hd_transformer_spec *spec, hd_scratch *s);
 
 /* ---- a pass ----------------------------------------------------------------------------------------------------------------- */
 
+/* Rows of one sequence: they stand at positions first, first + 1, ... */
+typedef struct hd_span {
+  int64_t rows, first;
+  int64_t sequence; /* of the cache: its layer i is number sequence · layers + i there */
+  int64_t source;   /* of the cross cache, likewise; where spec.cross */
+} hd_span;
+
 typedef struct hd_pass {
   heed_context *context;
-  const heed_model *model;
-  heed_cache *cache; /* sequence i is what layer i holds */
+  const heed_model *model; /* or its encoder */
+  heed_cache *cache;       /* NULL where the model is bidirectional: its sequences are within the pass */
+  const heed_cache *cross; /* of the sources; NULL unless spec.cross */
   hd_scratch *scratch;
-  const int32_t *ids; /* [rows] */
-  int64_t rows, first;
+  const int32_t *ids;   /* [rows] */
+  const hd_span *spans; /* one behind the other, `rows` rows in all; those of one source are neighbours */
+  int64_t span_count, rows;
   float *logits; /* [logit_rows, outputs], for the last logit_rows rows */
   int64_t logit_rows;
-  const heed_watch *watch;               /* NULL: none */
+  const heed_watch *watch; /* NULL: none; otherwise there is one span */
+  heed_stage stage;
   int64_t progress_done, progress_total; /* tokens before this pass, and in all; total 0: no reports */
 } hd_pass;
 
-/* Runs the rows through all layers: their keys and values go into the cache (which has room), their logits where they are asked for. */
+/* Runs the rows through all layers: their keys and values go into the cache, their logits where they are asked for. A headless model leaves its result in scratch->x. Equal numbers of rows in
+ * neighbouring spans make fewer calls of attention. A row's bits do not depend on the other spans. */
 heed_status hd_transformer_run(const hd_pass *pass);
 
-/* One layer's attention as the block calls it. */
+/* One call of attention for neighbouring spans with the same number of rows, as the block makes it. */
 typedef struct hd_mixing {
+  heed_stage stage;
   int64_t layer, keys;
   const heed_attention *attention;
-  heed_view q, out; /* [heads, rows, head_dim] */
+  heed_view q, out; /* [entries, heads, rows, head_dim] */
   const hd_source *k, *v;
 } hd_mixing;
 
@@ -47,6 +63,12 @@ typedef struct hd_mixing {
 heed_status hd_watch_layer(const hd_pass *pass, const hd_mixing *mixing);
 /* Layers and heads within the model, callbacks present. */
 heed_status hd_watch_check(heed_context *context, const heed_model *model, const heed_watch *watch);
+
+/* sources.c: runs ids of sources, one span each (sequence unused, source where it goes), through the model's encoder and puts what each layer of the decoder sees of them into the cross cache, in
+ * place of what was there. scratch is the encoder's. */
+heed_status hd_sources_run(const hd_pass *pass, heed_cache *cross);
+/* A cache for that many sequences of each layer of the stack. */
+heed_status hd_stack_cache_new(heed_context *context, const heed_model *model, int64_t sequences, heed_cache **out);
 
 /* ---- the session ------------------------------------------------------------------------------------------------------------ */
 
@@ -57,8 +79,10 @@ struct heed_session {
   int64_t length;
   int32_t *ids; /* [length]: what it holds */
   int64_t ids_capacity;
-  heed_cache *cache; /* a sequence a layer */
-  hd_scratch scratch;
+  heed_cache *cache;     /* a sequence a layer */
+  heed_cache *cross;     /* of an encoder–decoder: what the source says to each layer; else NULL */
+  int64_t source_length; /* 0: there is none yet */
+  hd_scratch scratch, encoder_scratch;
 };
 
 #endif

@@ -3,6 +3,10 @@
 
 #include "../attn/rope.h"
 
+#include <math.h>
+
+#define SINUSOID_THETA 10000.0 /* of the paper, and of every model in use */
+
 int64_t hd_spec_window(const hd_transformer_spec *spec, int64_t layer) {
   bool full = spec->full_every > 0 && (layer + 1) % spec->full_every == 0;
   return full ? 0 : spec->window;
@@ -22,6 +26,17 @@ double hd_spec_frequency(const hd_transformer_spec *spec, int64_t i) {
   return f;
 }
 
+/* Angles in double, so that far positions keep their digits. */
+void hd_spec_sinusoid(const hd_transformer_spec *spec, int64_t position, float *out) {
+  const int64_t half = spec->width / 2;
+  const double steps = (double)(spec->sinusoid_closed ? HD_MAX(half - 1, 1) : half), at = (double)(position + spec->position_offset);
+  for (int64_t i = 0; i < half; i++) {
+    const double angle = at * pow(SINUSOID_THETA, -(double)i / steps);
+    out[i] = (float)sin(angle);
+    out[half + i] = (float)cos(angle);
+  }
+}
+
 static heed_status check_heads(heed_context *context, const char *file, hd_transformer_spec *s) {
   if (s->kv_heads == 0) s->kv_heads = s->heads;
   HD_REQUIRE(s->heads % s->kv_heads == 0, context, HEED_E_FORMAT, "%s: key/value heads must divide heads (got %lld and %lld)", file,
@@ -34,8 +49,17 @@ static heed_status check_heads(heed_context *context, const char *file, hd_trans
   return HEED_OK;
 }
 
-static heed_status check_rotary(heed_context *context, const char *file, hd_transformer_spec *s) {
-  if (s->positions == HD_POSITIONS_LEARNED) return HEED_OK;
+static heed_status check_positions(heed_context *context, const char *file, hd_transformer_spec *s) {
+  if (s->positions == HD_POSITIONS_SINUSOIDAL)
+    HD_REQUIRE(s->width % 2 == 0, context, HEED_E_FORMAT, "%s: sinusoidal positions need an even width (got %lld)", file,
+               (long long)s->width);
+  if (s->positions == HD_POSITIONS_RELATIVE) {
+    const int64_t side = s->bidirectional ? s->relative_buckets / 2 : s->relative_buckets;
+    HD_REQUIRE(side >= 2 && s->relative_buckets % 2 == 0 && s->relative_distance > side / 2, context, HEED_E_FORMAT,
+               "%s: relative positions need an even number of buckets, at least 4, and a distance beyond the near ones (got %lld and %lld)",
+               file, (long long)s->relative_buckets, (long long)s->relative_distance);
+  }
+  if (!hd_spec_rotates(s)) return HEED_OK;
   if (s->rotary_dim == 0) s->rotary_dim = s->head_dim;
   HD_REQUIRE(s->rotary_dim % 2 == 0 && s->rotary_dim <= s->head_dim, context, HEED_E_FORMAT,
              "%s: rotary positions need an even width within the head (got %lld, allowed 2..%lld)", file, (long long)s->rotary_dim,
@@ -49,9 +73,10 @@ static heed_status check_rotary(heed_context *context, const char *file, hd_tran
 heed_status hd_spec_finish(heed_context *context, const char *file, hd_transformer_spec *s) {
   HD_TRY(check_heads(context, file, s));
   if (s->feed_forward == 0) s->feed_forward = 4 * s->width;
+  HD_REQUIRE(!s->cross || !s->bidirectional, context, HEED_E_FORMAT, "%s: only a decoder looks at an encoder", file);
   HD_REQUIRE(s->head == HEED_HEAD_TOKENS || s->bidirectional, context, HEED_E_FORMAT,
              "%s: only an encoder has a head for labels or a class", file);
-  return check_rotary(context, file, s);
+  return check_positions(context, file, s);
 }
 
 /* Every spelling in use. "gelu" is the exact form; the others are names for the tanh form. */

@@ -26,9 +26,11 @@ typedef enum hd_feed_forward_kind {
 } hd_feed_forward_kind;
 
 typedef enum hd_positions {
-  HD_POSITIONS_LEARNED,           /* a row added to the embedding */
-  HD_POSITIONS_ROTARY_HALF,       /* turns the pairs (i, i + r/2): Hugging Face's order */
-  HD_POSITIONS_ROTARY_INTERLEAVED /* turns the pairs (2i, 2i + 1): the paper's order (Su et al. 2021), and that of llama in GGUF */
+  HD_POSITIONS_LEARNED,            /* a row added to the embedding */
+  HD_POSITIONS_ROTARY_HALF,        /* turns the pairs (i, i + r/2): Hugging Face's order */
+  HD_POSITIONS_ROTARY_INTERLEAVED, /* turns the pairs (2i, 2i + 1): the paper's order (Su et al. 2021), and that of llama in GGUF */
+  HD_POSITIONS_SINUSOIDAL,         /* a row of half sines, then half cosines, added to the embedding (Vaswani et al. 2017) */
+  HD_POSITIONS_RELATIVE /* a number for each bucket of distances and head is added to scores, the same in all layers (Raffel et al. 2020) */
 } hd_positions;
 
 typedef enum hd_rotary_scaling {
@@ -51,6 +53,9 @@ typedef struct hd_transformer_spec {
   hd_positions positions;
   int64_t rotary_dim; /* leading values of a head that are turned */
   double rotary_theta;
+  int64_t position_offset; /* the row that the first position gets, where rows are added */
+  bool sinusoid_closed;    /* the last frequency of sinusoidal positions is 1/theta itself, not a step short of it (tensor2tensor) */
+  int64_t relative_buckets, relative_distance; /* of relative positions: how many, and from where on all distances share the last */
   hd_rotary_scaling rotary_scaling;
   double scaling_factor, scaling_low, scaling_high; /* low and high: llama3's limits, in turns within scaling_context positions */
   int64_t scaling_context;
@@ -60,11 +65,15 @@ typedef struct hd_transformer_spec {
   int64_t window;           /* keys a query sees back from itself, itself included; 0: all */
   int64_t full_every;       /* layers n−1, 2n−1, ... have no window in spite of it; 0: none */
   double logit_softcap;     /* 0: none */
-  double embedding_scale;   /* 0: 1 */
+  bool scaled_embedding;    /* embeddings of tokens are multiplied by √width (Vaswani et al. 2017) */
+  bool scaled_logits;       /* a head for tokens reads the stream divided by √width (T5, where it is the embedding) */
 
-  bool bidirectional;  /* an encoder: every token sees all others, so a sequence runs at once */
-  int64_t segments;    /* rows of the segment embedding, of which the first is added to every token; 0: none */
-  bool embedding_norm; /* what the embeddings add up to is normed */
+  bool cross; /* each layer has a second attention, whose keys and values are made of what an encoder gave; its width is this one's */
+  bool shared_embedding; /* of an encoder with a decoder: its embedding is the decoder's */
+  bool headless;         /* what the last layer gives is the result: an encoder's for a decoder */
+  bool bidirectional;    /* an encoder: every token sees all others, so a sequence runs at once */
+  int64_t segments;      /* rows of the segment embedding, of which the first is added to every token; 0: none */
+  bool embedding_norm;   /* what the embeddings add up to is normed */
   heed_head head;
   int64_t labels;      /* of a head that is not for tokens */
   bool head_transform; /* a head for tokens reads norm(act(dense(x))), as BERT's for masked ones (Devlin et al. 2019) */
@@ -94,11 +103,20 @@ static inline int64_t hd_spec_outputs(const hd_transformer_spec *spec) {
 static inline bool hd_spec_transforms(const hd_transformer_spec *spec) { return spec->head == HEED_HEAD_TOKENS && spec->head_transform; }
 static inline bool hd_spec_head_is_embedding(const hd_transformer_spec *spec) { return spec->head == HEED_HEAD_TOKENS && spec->tied; }
 
+/* Whether queries and keys turn, and whether a session ends where the table of positions does. */
+static inline bool hd_spec_rotates(const hd_transformer_spec *spec) {
+  return spec->positions == HD_POSITIONS_ROTARY_HALF || spec->positions == HD_POSITIONS_ROTARY_INTERLEAVED;
+}
+static inline bool hd_spec_has_table(const hd_transformer_spec *spec) { return spec->positions == HD_POSITIONS_LEARNED; }
+
 /* The window of one layer; 0: none. */
 int64_t hd_spec_window(const hd_transformer_spec *spec, int64_t layer);
 
 /* What pair i of rotary_dim/2 turns by at each position. */
 double hd_spec_frequency(const hd_transformer_spec *spec, int64_t i);
+
+/* The row of sinusoidal positions that the token at a position gets, width values: sines of all frequencies, then cosines. */
+void hd_spec_sinusoid(const hd_transformer_spec *spec, int64_t position, float *out);
 
 /* By the names of configurations ("silu", "gelu_new", ...): false if unknown. */
 bool hd_activation_from_name(const char *name, size_t length, heed_activation *out);

@@ -1,6 +1,6 @@
 /* transformer.c: the block, steered by the spec alone.
  *
- * A pass takes rows of one sequence at positions [first, first + rows) through all layers. Products, attention and row operations each give a row the same bits
+ * A pass takes rows of one or more sequences through all layers. Products, attention and row operations each give a row the same bits
  * whatever other rows are in the call; so a prompt may be cut into passes anywhere, which the session does. */
 #include "../attn/rope.h"
 #include "rows.h"
@@ -13,18 +13,32 @@ static void add_row(const hd_pass *pass, const hd_matrix *matrix, int64_t r, flo
   for (int64_t i = 0; i < pass->model->spec.width; i++) x[i] += row[i];
 }
 
+/* What is added for a position. */
+static void add_position(const hd_pass *pass, int64_t position, float *row, float *x) {
+  const heed_model *model = pass->model;
+  const hd_transformer_spec *spec = &model->spec;
+  if (spec->positions == HD_POSITIONS_LEARNED) {
+    add_row(pass, &model->position, position + spec->position_offset, row, x);
+  } else if (spec->positions == HD_POSITIONS_SINUSOIDAL) {
+    const float *sinusoid = model->sinusoid + position * spec->width;
+    if (position >= model->sinusoids) hd_spec_sinusoid(spec, position, row), sinusoid = row;
+    for (int64_t i = 0; i < spec->width; i++) x[i] += sinusoid[i];
+  }
+}
+
 static void embed(const hd_pass *pass) {
   const heed_model *model = pass->model;
   const hd_transformer_spec *spec = &model->spec;
-  float *row = pass->scratch->h; // free until the first norm
-  for (int64_t r = 0; r < pass->rows; r++) {
-    float *x = pass->scratch->x + r * spec->width;
-    hd_matrix_row(pass->context, &model->embedding, pass->ids[r], x);
-    if (spec->embedding_scale != 0)
-      for (int64_t i = 0; i < spec->width; i++) x[i] *= (float)spec->embedding_scale;
-    if (spec->segments > 0) add_row(pass, &model->segment, 0, row, x);
-    if (spec->positions == HD_POSITIONS_LEARNED) add_row(pass, &model->position, pass->first + r, row, x);
-  }
+  const float scale = (float)sqrt((double)spec->width);
+  float *row = pass->scratch->h, *x = pass->scratch->x; // h is free until the first norm
+  const int32_t *id = pass->ids;
+  for (const hd_span *span = pass->spans; span < pass->spans + pass->span_count; span++)
+    for (int64_t i = 0; i < span->rows; i++, x += spec->width) {
+      hd_matrix_row(pass->context, &model->embedding, *id++, x);
+      for (int64_t j = 0; spec->scaled_embedding && j < spec->width; j++) x[j] *= scale;
+      if (spec->segments > 0) add_row(pass, &model->segment, 0, row, x);
+      add_position(pass, span->first + i, row, x);
+    }
   if (spec->embedding_norm) hd_rows_norm(pass->context, spec, &model->embedding_norm, pass->scratch->x, pass->rows, pass->scratch->x);
 }
 
@@ -62,27 +76,22 @@ static heed_status turn(const hd_pass *pass, int64_t qkv_stride) {
   return heed_rope_apply(pass->context, &rope, &rows, &rows);
 }
 
-/* Keys and values into the cache. */
-static heed_status store(const hd_pass *pass, int64_t layer, int64_t qkv_stride) {
-  const hd_transformer_spec *spec = &pass->model->spec;
-  int64_t q = spec->heads * spec->head_dim, kv = spec->kv_heads * spec->head_dim;
-  heed_view k = {pass->scratch->qkv + q, HEED_F32, 3, {spec->kv_heads, pass->rows, spec->head_dim}, {spec->head_dim, qkv_stride, 1}}, v = k;
-  v.data = pass->scratch->qkv + q + kv;
-  return heed_cache_append(pass->cache, layer, &k, &v);
+/* Columns [column, column + heads · head_dim) of rows of qkv. */
+static heed_view heads_of(const hd_pass *pass, int64_t row, int64_t rows, int64_t column, int64_t heads) {
+  const int64_t d = pass->model->spec.head_dim, stride = pass->model->layers->qkv.outputs;
+  return (heed_view){pass->scratch->qkv + row * stride + column, HEED_F32, 3, {heads, rows, d}, {d, stride, 1}};
 }
 
-static heed_attention attention_of(const hd_pass *pass, int64_t layer) {
+/* Keys and values into the cache. */
+static heed_status store(const hd_pass *pass, int64_t layer) {
   const hd_transformer_spec *spec = &pass->model->spec;
-  int64_t window = hd_spec_window(spec, layer);
-  return (heed_attention){.size = sizeof(heed_attention),
-                          .causal = !spec->bidirectional,
-                          .has_scale = spec->attention_scale != 0,
-                          .scale = spec->attention_scale,
-                          .has_window_left = window > 0,
-                          .window_left = window > 0 ? window - 1 : 0,
-                          .softcap = spec->attention_softcap,
-                          .align = HEED_ALIGN_GIVEN,
-                          .offset = pass->first};
+  const int64_t q = spec->heads * spec->head_dim, kv = spec->kv_heads * spec->head_dim;
+  int64_t row = 0;
+  for (const hd_span *span = pass->spans; span < pass->spans + pass->span_count; row += span++->rows) {
+    const heed_view k = heads_of(pass, row, span->rows, q, spec->kv_heads), v = heads_of(pass, row, span->rows, q + kv, spec->kv_heads);
+    HD_TRY(heed_cache_append(pass->cache, span->sequence * spec->layers + layer, &k, &v));
+  }
+  return HEED_OK;
 }
 
 static bool watches(const heed_watch *watch, int64_t layer) {
@@ -94,38 +103,137 @@ static bool watches(const heed_watch *watch, int64_t layer) {
 }
 
 /* The fused kernel without its own reports: the pass tells the host how far it is, layer by layer, and another count in between would only confuse. */
-static heed_status attend_quietly(heed_context *context, const hd_mixing *mixing) {
+static heed_status mix(const hd_pass *pass, const hd_mixing *mixing) {
+  heed_context *context = pass->context;
   heed_progress progress = context->progress;
   context->progress = NULL;
   heed_status status = hd_attention_run(context, mixing->attention, NULL, &mixing->q, mixing->k, mixing->v, &mixing->out, NULL);
   context->progress = progress;
-  return status;
+  HD_TRY(status);
+  return watches(pass->watch, mixing->layer) ? hd_watch_layer(pass, mixing) : HEED_OK;
 }
 
-static heed_status attend(const hd_pass *pass, int64_t i) {
+/* Entries of one call of attention: neighbouring spans of equal numbers of rows, from row `row` of the pass on. Spans of one source are one entry of cross-attention. */
+typedef struct entries {
+  int64_t row, rows, count;
+  int64_t *sequence, *offset, *length; /* [count] */
+} entries;
+
+/* Rows of the entry that begins with a span, and the span after it. */
+static int64_t entry_rows(const hd_pass *pass, heed_stage stage, const hd_span **span) {
+  const hd_span *first = (*span)++, *end = pass->spans + pass->span_count;
+  int64_t rows = first->rows;
+  while (stage == HEED_STAGE_CROSS && *span < end && (*span)->source == first->source) rows += (*span)++->rows;
+  return rows;
+}
+
+static const hd_span *next_entries(const hd_pass *pass, heed_stage stage, int64_t layer, const hd_span *span, entries *e) {
+  const hd_span *end = pass->spans + pass->span_count;
+  e->row += e->count * e->rows;
+  e->count = 0;
+  while (span < end) {
+    const hd_span *first = span, *after = span;
+    const int64_t rows = entry_rows(pass, stage, &after), number = stage == HEED_STAGE_CROSS ? first->source : first->sequence;
+    if (e->count && rows != e->rows) break;
+    e->rows = rows;
+    e->sequence[e->count] = number * pass->model->spec.layers + layer;
+    e->offset[e->count] = stage == HEED_STAGE_CROSS ? 0 : first->first;
+    e->length[e->count++] =
+        stage == HEED_STAGE_CROSS ? heed_cache_length(pass->cross, number * pass->model->spec.layers + layer) : first->first + rows;
+    span = after;
+  }
+  return span;
+}
+
+/* [entries, heads, rows, head_dim] in rows of `stride` numbers. */
+static heed_view grid_of(const entries *e, float *rows, int64_t stride, int64_t heads, int64_t d) {
+  return (heed_view){rows + e->row * stride, HEED_F32, 4, {e->count, heads, e->rows, d}, {e->rows * stride, d, stride, 1}};
+}
+
+/* Where keys or values of the entries lie: in the rows of the pass itself where the model is bidirectional, else in a cache. */
+static heed_status source_of(const hd_pass *pass, heed_stage stage, const entries *e, bool values, hd_source *out) {
+  const hd_transformer_spec *spec = &pass->model->spec;
+  if (stage != HEED_STAGE_CROSS && spec->bidirectional) {
+    const int64_t column = (spec->heads + (values ? spec->kv_heads : 0)) * spec->head_dim;
+    const heed_view view = grid_of(e, pass->scratch->qkv + column, pass->model->layers->qkv.outputs, spec->kv_heads, spec->head_dim);
+    return hd_source_of_view(pass->context, &view, values ? "v" : "k", out);
+  }
+  hd_source_of_cache(pass->context, stage == HEED_STAGE_CROSS ? pass->cross : pass->cache, e->sequence, e->count, values, out);
+  return HEED_OK;
+}
+
+/* What all entries share, and with several what each has of its own. */
+static heed_attention attention_of(const hd_pass *pass, heed_stage stage, int64_t layer, const entries *e, const heed_view *relative) {
+  const hd_transformer_spec *spec = &pass->model->spec;
+  heed_attention a = {
+      .size = sizeof a, .has_scale = spec->attention_scale != 0, .scale = spec->attention_scale, .softcap = spec->attention_softcap};
+  if (e->count > 1) a.key_lengths = e->length;
+  if (stage == HEED_STAGE_CROSS) return a;
+  const int64_t window = hd_spec_window(spec, layer);
+  a.causal = !spec->bidirectional;
+  a.has_window_left = window > 0;
+  a.window_left = window > 0 ? window - 1 : 0;
+  a.align = HEED_ALIGN_GIVEN;
+  if (e->count > 1) a.offsets = e->offset;
+  else a.offset = *e->offset;
+  if (spec->positions == HD_POSITIONS_RELATIVE) {
+    a.relative = relative;
+    a.relative_causal = !spec->bidirectional;
+    a.relative_distance = spec->relative_distance;
+  }
+  return a;
+}
+
+/* All rows of the pass attend: queries are the first numbers of rows of `q_stride`, the results go to mixed. */
+static heed_status attend(const hd_pass *pass, heed_stage stage, int64_t layer, int64_t q_stride) {
+  const hd_transformer_spec *spec = &pass->model->spec;
+  const heed_view relative = heed_view_of((void *)pass->model->relative, HEED_F32, 2, (int64_t[]){spec->relative_buckets, spec->heads});
+  hd_scratch *s = pass->scratch;
+  const hd_span *span = pass->spans, *end = span + pass->span_count;
+  entries e = {.sequence = s->places, .offset = s->places + s->rows, .length = s->places + 2 * s->rows};
+  while (span < end) {
+    hd_source k, v;
+    span = next_entries(pass, stage, layer, span, &e);
+    const heed_attention a = attention_of(pass, stage, layer, &e, &relative);
+    hd_mixing mixing = {.stage = stage, .layer = layer, .keys = *e.length, .attention = &a, .k = &k, .v = &v};
+    mixing.q = grid_of(&e, s->qkv, q_stride, spec->heads, spec->head_dim);
+    mixing.out = grid_of(&e, s->mixed, spec->heads * spec->head_dim, spec->heads, spec->head_dim);
+    HD_TRY(source_of(pass, stage, &e, false, &k));
+    HD_TRY(source_of(pass, stage, &e, true, &v));
+    HD_TRY(mix(pass, &mixing));
+  }
+  return HEED_OK;
+}
+
+/* The attention of a sublayer has been prepared in qkv: the rest of it. */
+static heed_status attend_and_add(const hd_pass *pass, heed_stage stage, int64_t layer, int64_t q_stride, const hd_stack *output,
+                                  const hd_norm *norm) {
+  const hd_transformer_spec *spec = &pass->model->spec;
+  hd_scratch *s = pass->scratch;
+  HD_TRY(attend(pass, stage, layer, q_stride));
+  HD_TRY(hd_stack_product(pass->context, output, s->mixed, pass->rows, spec->heads * spec->head_dim, s->h, spec->width));
+  sublayer_add(pass, norm);
+  return HEED_OK;
+}
+
+static heed_status self_attention(const hd_pass *pass, int64_t i) {
   const hd_transformer_spec *spec = &pass->model->spec;
   const hd_layer *layer = &pass->model->layers[i];
-  hd_scratch *s = pass->scratch;
-  int64_t d = spec->head_dim, width = spec->heads * d, qkv_stride = layer->qkv.outputs;
-
+  const int64_t stride = layer->qkv.outputs;
   const float *in = sublayer_input(pass, &layer->attention_norm);
-  HD_TRY(hd_stack_product(pass->context, &layer->qkv, in, pass->rows, spec->width, s->qkv, qkv_stride));
-  if (spec->positions != HD_POSITIONS_LEARNED) HD_TRY(turn(pass, qkv_stride));
-  HD_TRY(store(pass, i, qkv_stride));
+  HD_TRY(hd_stack_product(pass->context, &layer->qkv, in, pass->rows, spec->width, pass->scratch->qkv, stride));
+  if (hd_spec_rotates(spec)) HD_TRY(turn(pass, stride));
+  if (!spec->bidirectional) HD_TRY(store(pass, i));
+  return attend_and_add(pass, pass->stage, i, stride, &layer->output, &layer->attention_norm);
+}
 
-  hd_source k, v;
-  heed_attention a = attention_of(pass, i);
-  hd_mixing mixing = {.layer = i, .keys = pass->first + pass->rows, .attention = &a, .k = &k, .v = &v};
-  mixing.q = (heed_view){s->qkv, HEED_F32, 3, {spec->heads, pass->rows, d}, {d, qkv_stride, 1}};
-  mixing.out = (heed_view){s->mixed, HEED_F32, 3, {spec->heads, pass->rows, d}, {d, width, 1}};
-  hd_source_of_cache(pass->context, pass->cache, &mixing.layer, 1, false, &k);
-  hd_source_of_cache(pass->context, pass->cache, &mixing.layer, 1, true, &v);
-  HD_TRY(attend_quietly(pass->context, &mixing));
-  if (watches(pass->watch, i)) HD_TRY(hd_watch_layer(pass, &mixing));
-
-  HD_TRY(hd_stack_product(pass->context, &layer->output, s->mixed, pass->rows, width, s->h, spec->width));
-  sublayer_add(pass, &layer->attention_norm);
-  return HEED_OK;
+static heed_status cross_attention(const hd_pass *pass, int64_t i) {
+  const hd_transformer_spec *spec = &pass->model->spec;
+  const hd_layer *layer = &pass->model->layers[i];
+  const int64_t stride = layer->cross_query.outputs;
+  const float *in = sublayer_input(pass, &layer->cross_norm);
+  HD_TRY(hd_stack_product(pass->context, &layer->cross_query, in, pass->rows, spec->width, pass->scratch->qkv, stride));
+  return attend_and_add(pass, HEED_STAGE_CROSS, i, stride, &layer->cross_output, &layer->cross_norm);
 }
 
 /* ---- feed-forward ---------------------------------------------------------------------------------------------------------- */
@@ -156,14 +264,21 @@ static heed_status head_input(const hd_pass *pass, const float *x, int64_t rows,
   return HEED_OK;
 }
 
-static heed_status logits(const hd_pass *pass) {
+/* A headless model's result is the stream itself, after the last norm. */
+static heed_status result(const hd_pass *pass) {
   const heed_model *model = pass->model;
   const hd_transformer_spec *spec = &model->spec;
   int64_t n = pass->logit_rows;
-  if (!n) return HEED_OK;
+  if (!n || spec->headless) {
+    if (spec->headless && model->final_norm.weight)
+      hd_rows_norm(pass->context, spec, &model->final_norm, pass->scratch->x, pass->rows, pass->scratch->x);
+    return HEED_OK;
+  }
   // A class is read from the first position.
   float *last = pass->scratch->x + (spec->head == HEED_HEAD_CLASS ? 0 : (pass->rows - n) * spec->width), *h = pass->scratch->h;
   if (model->final_norm.weight) hd_rows_norm(pass->context, spec, &model->final_norm, last, n, last);
+  const float scale = (float)(1 / sqrt((double)spec->width));
+  for (int64_t i = 0; spec->scaled_logits && i < n * spec->width; i++) last[i] *= scale;
   if (model->head_dense.parts > 0) {
     HD_TRY(head_input(pass, last, n, h));
     last = h;
@@ -175,18 +290,27 @@ static heed_status logits(const hd_pass *pass) {
   return HEED_OK;
 }
 
+/* What each row turns by. */
+static void turn_tables(const hd_pass *pass) {
+  const int64_t pairs = pass->model->spec.rotary_dim / 2;
+  float *cosine = pass->scratch->cosine, *sine = pass->scratch->sine;
+  for (const hd_span *span = pass->spans; span < pass->spans + pass->span_count; span++) {
+    hd_rope_table(pass->context, pass->model->frequency, pairs, span->first, span->rows, cosine, sine);
+    cosine += span->rows * pairs;
+    sine += span->rows * pairs;
+  }
+}
+
 heed_status hd_transformer_run(const hd_pass *pass) {
-  const heed_model *model = pass->model;
-  const hd_transformer_spec *spec = &model->spec;
+  const hd_transformer_spec *spec = &pass->model->spec;
   embed(pass);
-  if (spec->positions != HD_POSITIONS_LEARNED)
-    hd_rope_table(pass->context, model->frequency, spec->rotary_dim / 2, pass->first, pass->rows, pass->scratch->cosine,
-                  pass->scratch->sine);
+  if (hd_spec_rotates(spec)) turn_tables(pass);
   for (int64_t i = 0; i < spec->layers; i++) {
     if (pass->progress_total)
       HD_TRY(hd_progress(pass->context, "prefill", pass->progress_done + pass->rows * i / spec->layers, pass->progress_total));
-    HD_TRY(attend(pass, i));
+    HD_TRY(self_attention(pass, i));
+    if (spec->cross) HD_TRY(cross_attention(pass, i));
     HD_TRY(feed_forward(pass, i));
   }
-  return logits(pass);
+  return result(pass);
 }

@@ -1,6 +1,6 @@
 /* watch.c: the record of a layer under watch: exact weights of the chosen heads, queries, keys and values where wanted, and the edit that may put other weights between scores and values.
  *
- * Weights are computed anew from the queries and the cached keys, with the maximum and sum of the very rows, so the fused kernel stays as it is and watching changes no bit of
+ * Weights are computed anew from the queries and the keys where they lie, with the maximum and sum of the very rows, so the fused kernel stays as it is and watching changes no bit of
  * what the model computes. Only an edit replaces its result. */
 #include "session.h"
 
@@ -47,13 +47,23 @@ static heed_status compute_weights(recording *in) {
              "weights of %lld heads × %lld × %lld do not fit in memory", (long long)heads, (long long)record->queries,
              (long long)record->keys);
   HD_TRY(hd_allocate(context, "the weights under watch", in->weights, sizeof(float), &record->weights));
-  heed_view view = heed_view_of(record->weights, HEED_F32, 3, (int64_t[]){heads, record->queries, record->keys});
+  heed_view view = heed_view_of(record->weights, HEED_F32, 4, (int64_t[]){1, heads, record->queries, record->keys});
   if (heads == 0) return HEED_OK;
   const heed_attention_rows asked = {.size = sizeof asked, .n_heads = heads, .heads = in->heads};
   return hd_attention_rows(context, in->mixing->attention, NULL, &in->mixing->q, in->mixing->k, &asked, &view);
 }
 
-/* Queries as they are, keys and values out of the cache. */
+/* All keys, or values, of the one entry: [kv_heads, keys, head_dim]. */
+static void copy_side(const hd_source *source, int64_t keys, float *to) {
+  for (int64_t head = 0; head < source->heads; head++)
+    for (int64_t key = 0; key < keys; key++, to += source->columns) {
+      int64_t stride;
+      const float *row = source->rows(source, 0, head, key, 1, to, &stride);
+      if (row != to) memcpy(to, row, (size_t)source->columns * sizeof *to);
+    }
+}
+
+/* Queries as they are, keys and values out of their source. */
 static heed_status copy_qkv(recording *in) {
   const hd_pass *pass = in->pass;
   const hd_transformer_spec *spec = &pass->model->spec;
@@ -65,20 +75,19 @@ static heed_status copy_qkv(recording *in) {
   HD_TRY(hd_allocate(pass->context, "the values under watch", in->kv, sizeof(float), &in->v_copy));
   for (int64_t head = 0; head < spec->heads; head++)
     for (int64_t r = 0; r < rows; r++)
-      memcpy(in->q_copy + (head * rows + r) * d, (const float *)q->data + head * q->stride[0] + r * q->stride[1],
+      memcpy(in->q_copy + (head * rows + r) * d, (const float *)q->data + head * q->stride[1] + r * q->stride[2],
              (size_t)d * sizeof(float));
-  heed_view k = heed_view_of(in->k_copy, HEED_F32, 3, (int64_t[]){spec->kv_heads, keys, d}), v = k;
-  v.data = in->v_copy;
-  HD_TRY(heed_cache_read(pass->cache, in->record.layer, 0, &k, &v));
+  copy_side(in->mixing->k, keys, in->k_copy);
+  copy_side(in->mixing->v, keys, in->v_copy);
   in->record.q = in->q_copy, in->record.k = in->k_copy, in->record.v = in->v_copy;
   return HEED_OK;
 }
 
 /* out_i = Σ_j w_ij v_j for one head, keys ascending. A weight of exactly 0 reads nothing, as if the key were hidden: values there may be anything. */
 static void mix_head(const heed_view *out, int64_t head, const float *weights, const float *values, int64_t queries, int64_t keys) {
-  int64_t d = out->dim[2];
+  int64_t d = out->dim[3];
   for (int64_t i = 0; i < queries; i++) {
-    float *to = (float *)out->data + head * out->stride[0] + i * out->stride[1];
+    float *to = (float *)out->data + head * out->stride[1] + i * out->stride[2];
     memset(to, 0, (size_t)d * sizeof *to);
     for (int64_t j = 0; j < keys; j++) {
       float w = weights[i * keys + j];
@@ -95,13 +104,12 @@ static heed_status mix_edited(recording *in) {
   int64_t group = spec->heads / spec->kv_heads, head = record->keys * spec->head_dim, floats = spec->kv_heads * head;
   float *values;
   HD_TRY(hd_allocate(pass->context, "the values of edited heads", floats, sizeof *values, &values));
-  heed_view v = heed_view_of(values, HEED_F32, 3, (int64_t[]){spec->kv_heads, record->keys, spec->head_dim});
-  heed_status status = heed_cache_read(pass->cache, record->layer, 0, NULL, &v);
-  for (int64_t i = 0; status == HEED_OK && i < record->n_heads; i++)
+  copy_side(in->mixing->v, record->keys, values);
+  for (int64_t i = 0; i < record->n_heads; i++)
     mix_head(&in->mixing->out, in->heads[i], record->weights + i * record->queries * record->keys, values + in->heads[i] / group * head,
              record->queries, record->keys);
   hd_release(pass->context, values, floats, sizeof *values);
-  return status;
+  return HEED_OK;
 }
 
 /* A callback's own status is returned as it is, with a sentence if it left none. */
@@ -124,13 +132,16 @@ static heed_status record_layer(recording *in) {
 }
 
 heed_status hd_watch_layer(const hd_pass *pass, const hd_mixing *mixing) {
+  const hd_transformer_spec *spec = &pass->model->spec;
+  const bool cross = mixing->stage == HEED_STAGE_CROSS;
   recording in = {.pass = pass, .mixing = mixing};
-  in.record = (heed_layer_record){.layer = mixing->layer,
+  in.record = (heed_layer_record){.stage = mixing->stage,
+                                  .layer = mixing->layer,
                                   .queries = pass->rows,
                                   .keys = mixing->keys,
-                                  .first = pass->first,
-                                  .causal = !pass->model->spec.bidirectional,
-                                  .window = hd_spec_window(&pass->model->spec, mixing->layer)};
+                                  .first = pass->spans->first,
+                                  .causal = !cross && !spec->bidirectional,
+                                  .window = cross ? 0 : hd_spec_window(spec, mixing->layer)};
   pass->context->error[0] = 0; // so that a sentence found after a callback is the callback's own
   heed_status status = record_layer(&in);
   hd_release(pass->context, in.heads, in.record.n_heads, sizeof *in.heads);

@@ -6,7 +6,8 @@
 typedef struct loader {
   const hd_config *config;
   heed_context *context;
-  heed_model *model;
+  heed_model *whole;   /* has the arena, and counts */
+  heed_model *model;   /* the stack of layers being filled: the whole, or its encoder */
   int64_t done, total; /* stacks, for progress */
 } loader;
 
@@ -31,17 +32,18 @@ static heed_status read_floats(loader *in, const hd_tensor *tensor, float *out) 
   if (status == HEED_OK) status = hd_tensors_read(in->context, in->config->tensors, tensor, bytes);
   if (status == HEED_OK) hd_dequantise(tensor->storage, bytes, tensor->count, out);
   hd_release(in->context, bytes, tensor->bytes, 1);
-  in->model->parameters += tensor->count;
+  in->whole->parameters += tensor->count;
   return status;
 }
 
 /* One slot's vector of n values into memory of its own or, with `into`, there. */
 static heed_status load_vector(loader *in, hd_slot slot, int64_t layer, const char *suffix, int64_t n, float *into, const float **out) {
   const hd_tensor *tensor;
-  HD_TRY(find(in, slot, layer, suffix, 1, &n, &tensor));
+  const bool row = slot == HD_SLOT_HEAD_BIAS && in->config->spelling->head_bias_row;
+  HD_TRY(find(in, slot, layer, suffix, row ? 2 : 1, row ? (int64_t[]){1, n} : &n, &tensor));
   if (!into) {
-    HD_TRY(hd_arena_allocate(&in->model->arena, in->context, "a vector of weights", n, sizeof *into, &into));
-    in->model->weight_bytes += n * (int64_t)sizeof *into;
+    HD_TRY(hd_arena_allocate(&in->whole->arena, in->context, "a vector of weights", n, sizeof *into, &into));
+    in->whole->weight_bytes += n * (int64_t)sizeof *into;
   }
   if (out) *out = into;
   return read_floats(in, tensor, into);
@@ -91,7 +93,7 @@ static heed_status pack(loader *in, const part *parts, int n, int64_t inputs, bo
   for (int i = 0; i < n; i++) {
     bytes += parts[i].tensor->bytes; // tensors do not overlap, so their sizes sum to less than the file's
     outputs += parts[i].outputs;
-    in->model->parameters += parts[i].tensor->count;
+    in->whole->parameters += parts[i].tensor->count;
   }
   char *rows = NULL;
   heed_status status = hd_allocate(in->context, "a matrix being loaded", bytes, 1, &rows);
@@ -100,10 +102,10 @@ static heed_status pack(loader *in, const part *parts, int n, int64_t inputs, bo
     status = read_rows(in, parts[i].tensor, inputs, transposed, at);
     at += parts[i].tensor->bytes;
   }
-  if (status == HEED_OK) status = hd_matrix_pack(in->context, &in->model->arena, parts[0].tensor->storage, outputs, inputs, rows, out);
+  if (status == HEED_OK) status = hd_matrix_pack(in->context, &in->whole->arena, parts[0].tensor->storage, outputs, inputs, rows, out);
   hd_release(in->context, rows, bytes, 1);
   HD_TRY(status);
-  in->model->weight_bytes += out->bytes;
+  in->whole->weight_bytes += out->bytes;
   return hd_progress(in->context, "load", ++in->done, in->total);
 }
 
@@ -116,8 +118,8 @@ static heed_status load_matrix(loader *in, hd_slot slot, int64_t outputs, int64_
 /* The parts' biases into one vector; parts[i] starts where the parts before it end. */
 static heed_status load_biases(loader *in, const part *parts, int n, int64_t layer, hd_stack *out) {
   float *bias;
-  HD_TRY(hd_arena_allocate(&in->model->arena, in->context, "biases", out->outputs, sizeof *bias, &bias));
-  in->model->weight_bytes += out->outputs * (int64_t)sizeof *bias;
+  HD_TRY(hd_arena_allocate(&in->whole->arena, in->context, "biases", out->outputs, sizeof *bias, &bias));
+  in->whole->weight_bytes += out->outputs * (int64_t)sizeof *bias;
   out->bias = bias;
   for (int i = 0; i < n; i++) {
     HD_TRY(load_vector(in, parts[i].slot, layer, ".bias", parts[i].outputs, bias, NULL));
@@ -154,6 +156,18 @@ heed_status hd_stack_product(heed_context *context, const hd_stack *stack, const
 
 /* ---- the model ------------------------------------------------------------------------------------------------------------ */
 
+/* The attention to an encoder's rows. */
+static heed_status load_cross(loader *in, int64_t i, hd_layer *layer) {
+  const hd_transformer_spec *spec = &in->model->spec;
+  int64_t q = spec->heads * spec->head_dim, kv = spec->kv_heads * spec->head_dim;
+  part query[] = {{HD_SLOT_CROSS_QUERY, q, NULL}}, output[] = {{HD_SLOT_CROSS_OUTPUT, spec->width, NULL}};
+  part sides[] = {{HD_SLOT_CROSS_KEY, kv, NULL}, {HD_SLOT_CROSS_VALUE, kv, NULL}};
+  HD_TRY(load_norm(in, HD_SLOT_CROSS_NORM, i, &layer->cross_norm));
+  HD_TRY(load_stack(in, i, query, 1, spec->width, spec->bias_qkv, &layer->cross_query));
+  HD_TRY(load_stack(in, i, sides, 2, spec->width, spec->bias_qkv, &layer->cross_kv));
+  return load_stack(in, i, output, 1, q, spec->bias_output, &layer->cross_output);
+}
+
 static heed_status load_layer(loader *in, int64_t i, hd_layer *layer) {
   const hd_transformer_spec *spec = &in->model->spec;
   int64_t q = spec->heads * spec->head_dim, kv = spec->kv_heads * spec->head_dim;
@@ -162,11 +176,13 @@ static heed_status load_layer(loader *in, int64_t i, hd_layer *layer) {
   part split[] = {{HD_SLOT_QUERY, q, NULL}, {HD_SLOT_KEY, kv, NULL}, {HD_SLOT_VALUE, kv, NULL}},
        whole[] = {{HD_SLOT_QKV, q + 2 * kv, NULL}};
   part output[] = {{HD_SLOT_OUTPUT, spec->width, NULL}}, down[] = {{HD_SLOT_DOWN, spec->width, NULL}};
-  part up[] = {{HD_SLOT_GATE, spec->feed_forward, NULL}, {HD_SLOT_UP, spec->feed_forward, NULL}};
+  const hd_slot beside_gate = in->config->spelling->tensors[HD_SLOT_GATED_UP] ? HD_SLOT_GATED_UP : HD_SLOT_UP;
+  part up[] = {{HD_SLOT_GATE, spec->feed_forward, NULL}, {gated ? beside_gate : HD_SLOT_UP, spec->feed_forward, NULL}};
 
   HD_TRY(load_norm(in, HD_SLOT_ATTENTION_NORM, i, &layer->attention_norm));
   HD_TRY(load_stack(in, i, fused ? whole : split, fused ? 1 : 3, spec->width, spec->bias_qkv, &layer->qkv));
   HD_TRY(load_stack(in, i, output, 1, q, spec->bias_output, &layer->output));
+  if (spec->cross) HD_TRY(load_cross(in, i, layer));
   HD_TRY(load_norm(in, HD_SLOT_FEED_FORWARD_NORM, i, &layer->feed_forward_norm));
   HD_TRY(load_stack(in, i, gated ? up : up + 1, gated ? 2 : 1, spec->width, spec->bias_feed_forward, &layer->up));
   return load_stack(in, i, down, 1, spec->feed_forward, spec->bias_feed_forward, &layer->down);
@@ -177,7 +193,7 @@ static heed_status load_frequencies(loader *in) {
   const hd_transformer_spec *spec = &in->model->spec;
   int64_t pairs = spec->rotary_dim / 2;
   double *frequency;
-  HD_TRY(hd_arena_allocate(&in->model->arena, in->context, "rotary frequencies", pairs, sizeof *frequency, &frequency));
+  HD_TRY(hd_arena_allocate(&in->whole->arena, in->context, "rotary frequencies", pairs, sizeof *frequency, &frequency));
   for (int64_t i = 0; i < pairs; i++) frequency[i] = hd_spec_frequency(spec, i);
   in->model->frequency = frequency;
   if (!has(in, HD_SLOT_ROTARY_FACTORS, 0, ".weight")) return HEED_OK;
@@ -190,6 +206,41 @@ static heed_status load_frequencies(loader *in) {
     frequency[i] /= (double)factor[i];
   }
   return HEED_OK;
+}
+
+/* What the spec computes, of the first positions: as many as are often met, in a megabyte or four. */
+static heed_status make_sinusoids(loader *in) {
+  enum { MOST_FLOATS = 1 << 20 };
+  const hd_transformer_spec *spec = &in->model->spec;
+  float *rows;
+  in->model->sinusoids = HD_MIN(spec->context, MOST_FLOATS / spec->width);
+  HD_TRY(
+      hd_arena_allocate(&in->whole->arena, in->context, "sinusoidal positions", in->model->sinusoids * spec->width, sizeof *rows, &rows));
+  for (int64_t i = 0; i < in->model->sinusoids; i++) hd_spec_sinusoid(spec, i, rows + i * spec->width);
+  in->model->sinusoid = rows;
+  return HEED_OK;
+}
+
+static heed_status load_relative(loader *in) {
+  const hd_transformer_spec *spec = &in->model->spec;
+  const hd_tensor *tensor;
+  float *numbers;
+  HD_TRY(find(in, HD_SLOT_RELATIVE, 0, ".weight", 2, (int64_t[]){spec->relative_buckets, spec->heads}, &tensor));
+  HD_TRY(hd_arena_allocate(&in->whole->arena, in->context, "relative positions", tensor->count, sizeof *numbers, &numbers));
+  in->whole->weight_bytes += tensor->count * (int64_t)sizeof *numbers;
+  in->model->relative = numbers;
+  return read_floats(in, tensor, numbers);
+}
+
+static heed_status load_positions(loader *in) {
+  const hd_transformer_spec *spec = &in->model->spec;
+  switch (spec->positions) {
+  case HD_POSITIONS_LEARNED:
+    return load_matrix(in, HD_SLOT_POSITION, spec->context + spec->position_offset, spec->width, &in->model->position);
+  case HD_POSITIONS_SINUSOIDAL: return make_sinusoids(in);
+  case HD_POSITIONS_RELATIVE: return load_relative(in);
+  default: return load_frequencies(in);
+  }
 }
 
 /* A configuration that names more layers than there are tensors must not make heed allocate for them; one that names fewer would run a part of the model in silence. */
@@ -209,7 +260,7 @@ static void expect_weights(const loader *in) {
   int64_t bytes = 0;
   for (int64_t i = 0; bytes < LARGE_BLOCK && i < hd_tensors_count(in->config->tensors); i++)
     bytes += hd_tensors_at(in->config->tensors, i)->bytes;
-  in->model->arena.block = HD_MIN(bytes, LARGE_BLOCK);
+  in->whole->arena.block = HD_MIN(bytes, LARGE_BLOCK);
 }
 
 static heed_status load_head(loader *in) {
@@ -229,35 +280,50 @@ static heed_status load_head(loader *in) {
   // BERT's bias of a head that is not the embedding may stand with that matrix.
   const bool own_bias = tokens && !spec->tied && has(in, HD_SLOT_HEAD, 0, ".bias");
   const hd_slot bias = own_bias ? HD_SLOT_HEAD : tokens ? HD_SLOT_HEAD_BIAS : HD_SLOT_CLASSIFIER;
-  if (spec->bias_head) HD_TRY(load_vector(in, bias, 0, ".bias", outputs, NULL, &model->head_bias));
+  const bool stored = !in->config->spelling->head_bias_row || has(in, bias, 0, "");
+  if (spec->bias_head && stored) HD_TRY(load_vector(in, bias, 0, ".bias", outputs, NULL, &model->head_bias));
   if (hd_spec_head_is_embedding(spec)) {
     model->head = &model->embedding;
     return HEED_OK;
   }
   hd_matrix *head;
-  HD_TRY(hd_arena_allocate(&model->arena, in->context, "the head", 1, sizeof *head, &head));
+  HD_TRY(hd_arena_allocate(&in->whole->arena, in->context, "the head", 1, sizeof *head, &head));
   model->head = head;
   return load_matrix(in, tokens ? HD_SLOT_HEAD : HD_SLOT_CLASSIFIER, outputs, spec->width, head);
 }
 
 /* As many as there are where each is stored in one type. */
 static int64_t count_stacks(const hd_transformer_spec *spec) {
-  return 4 * spec->layers + 1 + (spec->positions == HD_POSITIONS_LEARNED) + (spec->segments > 0) + hd_spec_transforms(spec) +
-         (spec->head == HEED_HEAD_CLASS) + !hd_spec_head_is_embedding(spec);
+  return (spec->cross ? 7 : 4) * spec->layers + !spec->shared_embedding + hd_spec_has_table(spec) + (spec->segments > 0) +
+         hd_spec_transforms(spec) + (spec->head == HEED_HEAD_CLASS) + !(spec->headless || hd_spec_head_is_embedding(spec));
+}
+
+/* One stack of layers with what is before and after it. */
+static heed_status load_model(loader *in) {
+  heed_model *model = in->model;
+  const hd_transformer_spec *spec = &model->spec;
+  HD_TRY(check_layers(in));
+  if (spec->shared_embedding) model->embedding = in->whole->embedding;
+  else HD_TRY(load_matrix(in, HD_SLOT_EMBEDDING, spec->vocabulary, spec->width, &model->embedding));
+  HD_TRY(load_positions(in));
+  if (spec->segments > 0) HD_TRY(load_matrix(in, HD_SLOT_SEGMENT, spec->segments, spec->width, &model->segment));
+  if (spec->embedding_norm) HD_TRY(load_norm(in, HD_SLOT_EMBEDDING_NORM, 0, &model->embedding_norm));
+  HD_TRY(hd_arena_allocate(&in->whole->arena, in->context, "layers", spec->layers, sizeof *model->layers, &model->layers));
+  for (int64_t i = 0; i < spec->layers; i++) HD_TRY(load_layer(in, i, &model->layers[i]));
+  if (spec->norm_place == HD_NORM_BEFORE) HD_TRY(load_norm(in, HD_SLOT_FINAL_NORM, 0, &model->final_norm));
+  return spec->headless ? HEED_OK : load_head(in);
 }
 
 heed_status hd_weights_load(const hd_config *config, heed_model *model) {
-  const hd_transformer_spec *spec = &model->spec;
-  loader in = {config, config->context, model, 0, count_stacks(spec)};
-  HD_TRY(check_layers(&in));
+  heed_model *encoder = model->encoder;
+  hd_config own = *config;
+  own.separate = encoder && !encoder->spec.shared_embedding;
+  loader in = {&own, config->context, model, model, 0, count_stacks(&model->spec) + (encoder ? count_stacks(&encoder->spec) : 0)};
   expect_weights(&in);
-  HD_TRY(load_matrix(&in, HD_SLOT_EMBEDDING, spec->vocabulary, spec->width, &model->embedding));
-  if (spec->positions == HD_POSITIONS_LEARNED) HD_TRY(load_matrix(&in, HD_SLOT_POSITION, spec->context, spec->width, &model->position));
-  else HD_TRY(load_frequencies(&in));
-  if (spec->segments > 0) HD_TRY(load_matrix(&in, HD_SLOT_SEGMENT, spec->segments, spec->width, &model->segment));
-  if (spec->embedding_norm) HD_TRY(load_norm(&in, HD_SLOT_EMBEDDING_NORM, 0, &model->embedding_norm));
-  HD_TRY(hd_arena_allocate(&model->arena, in.context, "layers", spec->layers, sizeof *model->layers, &model->layers));
-  for (int64_t i = 0; i < spec->layers; i++) HD_TRY(load_layer(&in, i, &model->layers[i]));
-  if (spec->norm_place == HD_NORM_BEFORE) HD_TRY(load_norm(&in, HD_SLOT_FINAL_NORM, 0, &model->final_norm));
-  return load_head(&in);
+  HD_TRY(load_model(&in));
+  if (!encoder) return HEED_OK;
+  hd_config of_encoder = hd_config_of_encoder(&own);
+  in.config = &of_encoder;
+  in.model = encoder;
+  return load_model(&in);
 }

@@ -1,0 +1,37 @@
+/* term_relative.c: a learned number for each bucket of distances and head (Raffel et al., "Exploring the Limits of Transfer Learning", 2020, section 2.1): near distances have a bucket
+ * each, far ones share buckets that grow logarithmically. */
+#include "term.h"
+
+#include <math.h>
+
+static bool active(const hd_problem *problem) { return problem->a.relative != NULL; }
+
+/* Of a distance to one side, among that side's buckets. */
+static int64_t bucket_of(int64_t distance, int64_t buckets, int64_t farthest) {
+  const int64_t exact = buckets / 2;
+  if (distance < exact) return distance;
+  if (distance >= farthest) return buckets - 1;
+  const double range = log((double)farthest / (double)exact), part = log((double)distance / (double)exact) / range;
+  return HD_MIN(exact + (int64_t)(part * (double)(buckets - exact)), buckets - 1);
+}
+
+static void rows(const hd_problem *problem, const hd_lanes *lanes, int64_t k0, int64_t k1, float *scratch, const float **rows) {
+  const heed_attention *a = &problem->a;
+  const heed_view *table = a->relative;
+  const int64_t side = a->relative_causal ? table->dim[0] : table->dim[0] / 2, size = (int64_t)heed_type_bytes(table->type);
+  for (int lane = 0; lane < lanes->count; lane++) {
+    const char *column = (const char *)table->data + lanes->head[lane] * table->stride[1] * size;
+    const int64_t position = hd_problem_place(problem, lanes->batch, lanes->row[lane]).position;
+    float *row = scratch + lane * (k1 - k0);
+    for (int64_t key = k0, last = -1; key < k1; key++) {
+      const bool ahead = key > position;
+      int64_t bucket = ahead && a->relative_causal ? 0 : bucket_of(ahead ? key - position : position - key, side, a->relative_distance);
+      if (ahead && !a->relative_causal) bucket += side;
+      row[key - k0] = bucket == last ? row[key - k0 - 1] : (float)hd_element(column + bucket * table->stride[0] * size, table->type);
+      last = bucket;
+    }
+    rows[lane] = row;
+  }
+}
+
+const hd_term_kind hd_term_relative = {.name = "relative", .active = active, .rows = rows};
