@@ -4,6 +4,14 @@
 #include <stdlib.h>
 
 int model_open(const common_values *common, const char *path, loaded *out) {
+  int code = model_open_any(common, path, out);
+  if (code != EXIT_OK || out->info.encoder_layers == 0) return code;
+  return error_of(EXIT_UNSUPPORTED,
+                  "%s: an encoder–decoder turns a source into a target, and this command reads one text (see `heed translate`)",
+                  out->info.name);
+}
+
+int model_open_any(const common_values *common, const char *path, loaded *out) {
   int code;
   *out = (loaded){.info = {.size = sizeof out->info}};
   TRY(context_open(common, &out->context));

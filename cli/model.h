@@ -14,7 +14,9 @@ typedef struct loaded {
   double seconds; /* that loading took */
 } loaded;
 
+/* Refuses an encoder–decoder; model_open_any takes it too. model_close also after an error. */
 int model_open(const common_values *common, const char *path, loaded *out);
+int model_open_any(const common_values *common, const char *path, loaded *out);
 void model_close(loaded *m);
 
 /* Refuses a model that only reads. */

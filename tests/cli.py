@@ -20,7 +20,7 @@ import time
 import unittest
 
 from cli_case import (
-    BAD_FILE, BENCHES, BERT, COMMANDS, COMPLETE, Case, DATA, ESCAPE, FAILED, HEED, INTERRUPTED, NO_MEMORY, OK, SORT, STORIES, STORIES_HF, STORIES_Q8,
+    BAD_FILE, BENCHES, BERT, COMMANDS, COMPLETE, Case, DATA, ESCAPE, FAILED, HEED, INTERRUPTED, MARIAN, NO_MEMORY, OK, SORT, STORIES, STORIES_HF, STORIES_Q8,
     UNSUPPORTED, USAGE, environment, heed, npy_bytes, read_file, read_npy
 )
 
@@ -342,6 +342,12 @@ class Generate(Case):
         self.refuses(USAGE, ["no tokenizer", "--ids"], "generate", SORT, "-p", "2")
         self.refuses(USAGE, ["empty", "no begin token"], "generate", SORT)
         self.refuses(USAGE, ["--ids: no token 3", "0 to 2"], "generate", SORT, "--ids", "3")
+
+    def test_encoder_decoder(self):
+        for command in (["generate"], ["logits"], ["show"]):
+            self.refuses(UNSUPPORTED, ["marian: an encoder–decoder turns a source into a target", "heed translate"], *command, MARIAN, "--ids", "5,17")
+        self.refuses(UNSUPPORTED, "marian: an encoder–decoder turns", "bench", "generate", MARIAN)
+        self.refuses(UNSUPPORTED, "cannot be trained further: it is an encoder–decoder", "train", "from", MARIAN, "--data", f"{DATA}/text/excerpt.txt", "--out", "m")
 
     def test_encoder(self):
         self.refuses(UNSUPPORTED, ["bert: an encoder does not generate", "heed logits"], "generate", BERT, "--ids", "5,17")

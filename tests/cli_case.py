@@ -19,6 +19,7 @@ STORIES_HF = f"{DATA}/models/stories260k-hf"
 STORIES_Q8 = f"{DATA}/models/stories260k/stories260k-q8_0.gguf"
 SORT = f"{DATA}/models/gpt-nano-sort"
 BERT = f"{DATA}/expected/families/bert"
+MARIAN = f"{DATA}/expected/families/marian"
 LAYERS = f"{DATA}/expected/layers"
 
 # For tests that train until something is learned.

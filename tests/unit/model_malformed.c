@@ -75,7 +75,7 @@ static const edit llama_edits[] = {
     {"\"hidden_act\": \"silu\"", "\"hidden_act\": \"mish\"", UNKNOWN, "hidden_act, got mish, allowed silu"},
     {"\"hidden_act\": \"silu\"", "\"hidden_act\": 3", WRONG, "hidden_act"},
     {"\"model_type\": \"llama\"", "\"model_type\": \"rwkv\"", UNKNOWN,
-     "model_type, got rwkv, allowed bert, gpt2, llama, mistral, qwen2, heed"},
+     "model_type, got rwkv, allowed bart, bert, gpt2, llama, marian, mistral, qwen2, t5, heed"},
     {"\"model_type\": \"llama\"", "\"model_type\": null", WRONG, "model_type"},
     {"\"rope_scaling\": null", "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2}", UNKNOWN, "yarn, allowed default, linear, llama3"},
     {"\"rope_scaling\": null", "\"rope_scaling\": {\"type\": \"linear\"}", WRONG, "factor"},

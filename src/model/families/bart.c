@@ -14,6 +14,8 @@ static const hd_family encoder = {
 
 static const hd_field fields[] = {
     HD_BART_FIELDS("decoder"),
+    {NULL, "normalize_embedding", HD_FIELD_REFUSED, 0, 0, 1, false, 1, NULL},
+    {NULL, "static_position_embeddings", HD_FIELD_REFUSED, 0, 0, 1, false, 0, NULL},
     {NULL, "tie_word_embeddings", HD_FIELD_BOOL, HD_AT(tied), 0, 1, false, 1, NULL},
 };
 

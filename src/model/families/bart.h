@@ -13,7 +13,9 @@
   {NULL, "d_model", HD_FIELD_INTEGER, HD_AT(width), 1, HD_MAX_WIDTH, true, 0, NULL},                                                       \
   {NULL, "max_position_embeddings", HD_FIELD_INTEGER, HD_AT(context), 1, HD_MAX_CONTEXT, true, 0, NULL},                                   \
   {NULL, "scale_embedding", HD_FIELD_BOOL, HD_AT(scaled_embedding), 0, 1, false, 0, NULL},                                                 \
-  {NULL, "vocab_size", HD_FIELD_INTEGER, HD_AT(vocabulary), 1, HD_MAX_VOCABULARY, true, 0, NULL}
+  {NULL, "vocab_size", HD_FIELD_INTEGER, HD_AT(vocabulary), 1, HD_MAX_VOCABULARY, true, 0, NULL},                                          \
+  {NULL, "normalize_before", HD_FIELD_REFUSED, 0, 0, 1, false, 0, NULL},                                                                   \
+  {NULL, "add_final_layer_norm", HD_FIELD_REFUSED, 0, 0, 1, false, 0, NULL}
 
 #define HD_BART_BASE                                                                                                                       \
   .norm = HD_NORM_LAYER, .norm_place = HD_NORM_AFTER, .norm_eps = 1e-5, .feed_forward_kind = HD_FEED_FORWARD_PLAIN,                        \

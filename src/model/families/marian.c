@@ -22,6 +22,8 @@ static const hd_family encoder = {
 static const hd_field fields[] = {
     HD_BART_FIELDS("decoder"),
     {NULL, "decoder_vocab_size", HD_FIELD_INTEGER, HD_AT(vocabulary), 1, HD_MAX_VOCABULARY, false, HD_UNCHANGED, NULL},
+    {NULL, "normalize_embedding", HD_FIELD_REFUSED, 0, 0, 1, false, 0, NULL},
+    {NULL, "static_position_embeddings", HD_FIELD_REFUSED, 0, 0, 1, false, 1, NULL},
     {NULL, "tie_word_embeddings", HD_FIELD_BOOL, HD_AT(tied), 0, 1, false, 1, NULL},
 };
 
