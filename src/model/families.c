@@ -76,13 +76,13 @@ static bool keys_agree(const hd_family *family, const hd_transformer_spec *spec)
 }
 
 /* What only base says must be the spec's, too: every member that no field reads. */
+// clang-format off
 #define COMPARED(X)                                                                                                                        \
-  X(norm)                                                                                                                                  \
-  X(norm_place)                                                                                                                            \
-  X(norm_eps) X(feed_forward_kind) X(positions) X(position_offset) X(sinusoid_closed) X(relative_buckets) X(relative_distance)             \
-      X(attention_scale) X(attention_softcap) X(window) X(logit_softcap) X(scaled_embedding) X(scaled_logits) X(cross) X(shared_embedding) \
-          X(headless) X(bidirectional) X(segments) X(embedding_norm) X(bias_qkv) X(bias_output) X(bias_feed_forward) X(bias_head)          \
-              X(norm_unbiased) X(tied)
+  X(norm) X(norm_place) X(norm_eps) X(feed_forward_kind) X(positions) X(position_offset) X(sinusoid_closed) X(relative_buckets)            \
+  X(relative_distance) X(attention_scale) X(attention_softcap) X(window) X(logit_softcap) X(scaled_embedding) X(scaled_logits) X(cross)    \
+  X(shared_embedding) X(headless) X(bidirectional) X(segments) X(embedding_norm) X(bias_qkv) X(bias_output) X(bias_feed_forward)           \
+  X(bias_head) X(norm_unbiased) X(tied)
+// clang-format on
 
 /* Whether what the family's configurations cannot say is as the spec has it. */
 static bool says(const hd_family *family, const hd_transformer_spec *spec) {
