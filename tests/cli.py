@@ -347,7 +347,6 @@ class Generate(Case):
         for command in (["generate"], ["logits"], ["show"]):
             self.refuses(UNSUPPORTED, ["marian: an encoder–decoder turns a source into a target", "heed translate"], *command, MARIAN, "--ids", "5,17")
         self.refuses(UNSUPPORTED, "marian: an encoder–decoder turns", "bench", "generate", MARIAN)
-        self.refuses(UNSUPPORTED, "cannot be trained further: it is an encoder–decoder", "train", "from", MARIAN, "--data", f"{DATA}/text/excerpt.txt", "--out", "m")
 
     def test_encoder(self):
         self.refuses(UNSUPPORTED, ["bert: an encoder does not generate", "heed logits"], "generate", BERT, "--ids", "5,17")

@@ -315,6 +315,7 @@ static void refusals(void **state) {
   (void)state;
   heed_context *context = test_context(NULL);
   heed_model *model = test_model(context, SORT), *scaled = test_model(context, TEST_EXPECTED "families/llama3");
+  heed_model *pairs = test_model(context, TEST_EXPECTED "families/marian");
   heed_learner *learner;
   const struct {
     heed_model *model;
@@ -327,6 +328,7 @@ static void refusals(void **state) {
       {model, "*", 0, HEED_E_ARGUMENT, "freeze: nothing is left that learns"},
       {model, "*.bias", 1, HEED_E_ARGUMENT, "dropout: got 1, allowed from 0 to below 1"},
       {scaled, "embedding.*", 0, HEED_E_UNSUPPORTED, "its rotary positions are scaled or partial"},
+      {pairs, "embedding.*", 0, HEED_E_UNSUPPORTED, "it is an encoder–decoder"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     const heed_learner_from_options options = {
@@ -341,6 +343,7 @@ static void refusals(void **state) {
   heed_learner_free(learner);
   heed_model_free(model);
   heed_model_free(scaled);
+  heed_model_free(pairs);
   heed_context_free(context);
 }
 
