@@ -518,6 +518,7 @@ static heed_status decode_all(decoding *d) {
   HD_TRY(hd_arena_allocate(&d->out->arena, d->context, "results", count, sizeof *d->out->source, &d->out->source));
   d->out->sources = count;
   if (count == 0) return HEED_OK;
+  d->stepper->most_rows = batch * d->width;
   HD_TRY(sort_sources(d));
   HD_TRY(make_room(d, batch));
   for (int64_t i = 0; i < count; i += batch) {

@@ -1,5 +1,6 @@
 /* load.c: from a path to a model: open, recognise, read the configuration, load weights, tokenizer and what generation needs to know; reference counting; describe. */
 #include "model.h"
+#include "stepper.h"
 
 #include "../io/json.h"
 #include "../text/tokenizer.h"
@@ -147,7 +148,9 @@ static heed_status load_ends(const hd_config *config, heed_model *model) {
 /* How a decoder's text begins and is filled up. */
 static heed_status load_start(const hd_config *config, heed_model *model) {
   model->start = model->pad = model->forced_end = -1;
-  return model->encoder ? read_ids(config, model, special_ids, NULL) : HEED_OK;
+  if (!model->encoder) return HEED_OK;
+  model->stepper = hd_stepper_transformer;
+  return read_ids(config, model, special_ids, NULL);
 }
 
 bool hd_model_ends(const heed_model *model, int32_t id) {

@@ -30,7 +30,10 @@ typedef struct hd_span {
   int64_t source;   /* of the cross cache, likewise; where spec.cross */
 } hd_span;
 
-typedef struct hd_pass {
+typedef struct hd_mixing hd_mixing;
+typedef struct hd_pass hd_pass;
+
+struct hd_pass {
   heed_context *context;
   const heed_model *model; /* or its encoder */
   heed_cache *cache;       /* NULL where the model is bidirectional: its sequences are within the pass */
@@ -44,20 +47,23 @@ typedef struct hd_pass {
   const heed_watch *watch; /* NULL: none; otherwise there is one span */
   heed_stage stage;
   int64_t progress_done, progress_total; /* tokens before this pass, and in all; total 0: no reports */
-} hd_pass;
+  /* Sees every call of attention after it was carried out; NULL: nobody does. */
+  heed_status (*mixed)(void *user, const hd_pass *pass, const hd_mixing *mixing);
+  void *mixed_user;
+};
 
 /* Runs the rows through all layers: their keys and values go into the cache, their logits where they are asked for. A headless model leaves its result in scratch->x. Equal numbers of rows in
  * neighbouring spans make fewer calls of attention. A row's bits do not depend on the other spans. */
 heed_status hd_transformer_run(const hd_pass *pass);
 
 /* One call of attention for neighbouring spans with the same number of rows, as the block makes it. */
-typedef struct hd_mixing {
+struct hd_mixing {
   heed_stage stage;
-  int64_t layer, keys;
+  int64_t layer, keys, row; /* row: of the pass, the first of the entries */
   const heed_attention *attention;
   heed_view q, out; /* [entries, heads, rows, head_dim] */
   const hd_source *k, *v;
-} hd_mixing;
+};
 
 /* watch.c: the record of one layer, and the edit that may replace its weights; writes mixing->out for edited heads. */
 heed_status hd_watch_layer(const hd_pass *pass, const hd_mixing *mixing);

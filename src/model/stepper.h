@@ -45,12 +45,16 @@ struct hd_stepper {
   int64_t sources, targets;        /* vocabularies */
   int64_t longest_source, longest; /* tokens of a source; steps of a row, the start token counted and the last token of the result not */
   int64_t layers, heads;           /* of weights; 0: there are none */
+  int64_t most_rows;               /* that there will ever be; set before a start by who decodes */
   hd_target_rules rules;
 };
 
 static inline void hd_stepper_free(hd_stepper *stepper) {
   if (stepper) stepper->kind->close(stepper);
 }
+
+/* stepper_transformer.c: of a transformer with encoder and decoder. HEED_E_UNSUPPORTED, HEED_E_MEMORY. */
+heed_status hd_stepper_transformer(heed_context *context, heed_model *model, hd_stepper **out);
 
 /* decode.c: what heed_translate does with a model's stepper. Options as there; they are checked here. */
 heed_status hd_decode(hd_stepper *stepper, const heed_sources *sources, const heed_translate_options *options, heed_translations **out);

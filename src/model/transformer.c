@@ -110,7 +110,8 @@ static heed_status mix(const hd_pass *pass, const hd_mixing *mixing) {
   heed_status status = hd_attention_run(context, mixing->attention, NULL, &mixing->q, mixing->k, mixing->v, &mixing->out, NULL);
   context->progress = progress;
   HD_TRY(status);
-  return watches(pass->watch, mixing->layer) ? hd_watch_layer(pass, mixing) : HEED_OK;
+  if (watches(pass->watch, mixing->layer)) HD_TRY(hd_watch_layer(pass, mixing));
+  return pass->mixed ? pass->mixed(pass->mixed_user, pass, mixing) : HEED_OK;
 }
 
 /* Entries of one call of attention: neighbouring spans of equal numbers of rows, from row `row` of the pass on. Spans of one source are one entry of cross-attention. */
@@ -195,7 +196,7 @@ static heed_status attend(const hd_pass *pass, heed_stage stage, int64_t layer, 
     hd_source k, v;
     span = next_entries(pass, stage, layer, span, &e);
     const heed_attention a = attention_of(pass, stage, layer, &e, &relative);
-    hd_mixing mixing = {.stage = stage, .layer = layer, .keys = *e.length, .attention = &a, .k = &k, .v = &v};
+    hd_mixing mixing = {.stage = stage, .layer = layer, .keys = *e.length, .row = e.row, .attention = &a, .k = &k, .v = &v};
     mixing.q = grid_of(&e, s->qkv, q_stride, spec->heads, spec->head_dim);
     mixing.out = grid_of(&e, s->mixed, spec->heads * spec->head_dim, spec->heads, spec->head_dim);
     HD_TRY(source_of(pass, stage, &e, false, &k));

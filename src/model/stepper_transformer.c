@@ -1,0 +1,220 @@
+/* stepper_transformer.c: how decoding sees a transformer with encoder and decoder: a row is a sequence of the decoder's cache, which looks at one source of the cross cache.
+ *
+ * Rows that go on from one row share its pages (heed_cache_fork); the first of them goes on in the row's own sequence. Sequences that no row has are free. */
+#include "session.h"
+#include "stepper.h"
+
+typedef struct row {
+  int64_t sequence, source, length;
+} row;
+
+typedef struct transformer {
+  hd_stepper base;
+  heed_model *model;
+  heed_cache *cache, *cross;
+  int64_t sequences, sources; /* that the two have room for */
+  hd_scratch scratch, encoder_scratch;
+  row *rows, *next; /* [sequences] */
+  hd_span *spans;   /* [sequences] */
+  bool *taken;      /* [sequences] */
+  int64_t count;
+} transformer;
+
+/* ---- beginning ----------------------------------------------------------------------------------------------------------------------- */
+
+static void release_rows(transformer *t) {
+  heed_context *context = t->base.context;
+  heed_cache_free(t->cache);
+  hd_release(context, t->rows, t->sequences, sizeof *t->rows);
+  hd_release(context, t->next, t->sequences, sizeof *t->next);
+  hd_release(context, t->spans, t->sequences, sizeof *t->spans);
+  hd_release(context, t->taken, t->sequences, sizeof *t->taken);
+  t->cache = NULL;
+  t->rows = t->next = NULL;
+  t->spans = NULL;
+  t->taken = NULL;
+}
+
+/* Room for so many rows; what rows there were is forgotten where that takes another cache. */
+static heed_status reserve_rows(transformer *t, int64_t rows) {
+  heed_context *context = t->base.context;
+  if (t->cache && rows <= t->sequences) return HEED_OK;
+  release_rows(t);
+  t->sequences = rows;
+  HD_TRY(hd_stack_cache_new(context, t->model, rows, &t->cache));
+  HD_TRY(hd_allocate(context, "rows under way", rows, sizeof *t->rows, &t->rows));
+  HD_TRY(hd_allocate(context, "rows under way", rows, sizeof *t->next, &t->next));
+  HD_TRY(hd_allocate(context, "rows under way", rows, sizeof *t->spans, &t->spans));
+  return hd_allocate(context, "rows under way", rows, sizeof *t->taken, &t->taken);
+}
+
+static heed_status reserve_sources(transformer *t, int64_t sources) {
+  if (t->cross && sources <= t->sources) return HEED_OK;
+  heed_cache_free(t->cross);
+  t->cross = NULL;
+  t->sources = sources;
+  return hd_stack_cache_new(t->base.context, t->model, sources, &t->cross);
+}
+
+static heed_status read_sources(transformer *t, const heed_sources *sources) {
+  heed_context *context = t->base.context;
+  hd_span *spans;
+  HD_TRY(hd_allocate(context, "sources", sources->count, sizeof *spans, &spans));
+  for (int64_t i = 0; i < sources->count; i++) spans[i] = (hd_span){.rows = sources->begin[i + 1] - sources->begin[i], .source = i};
+  const hd_pass pass = {.context = context,
+                        .model = t->model,
+                        .scratch = &t->encoder_scratch,
+                        .ids = sources->ids + sources->begin[0],
+                        .spans = spans,
+                        .span_count = sources->count,
+                        .rows = sources->begin[sources->count] - sources->begin[0]};
+  heed_status status = hd_sources_run(&pass, t->cross);
+  hd_release(context, spans, sources->count, sizeof *spans);
+  return status;
+}
+
+static heed_status forget(transformer *t, int64_t sequence) {
+  for (int64_t i = 0; i < t->model->spec.layers; i++) HD_TRY(heed_cache_truncate(t->cache, sequence * t->model->spec.layers + i, 0));
+  return HEED_OK;
+}
+
+static heed_status start(hd_stepper *stepper, const heed_sources *sources) {
+  transformer *t = (transformer *)stepper;
+  t->count = 0;
+  HD_TRY(reserve_rows(t, HD_MAX(stepper->most_rows, sources->count)));
+  HD_TRY(reserve_sources(t, sources->count));
+  HD_TRY(read_sources(t, sources));
+  for (int64_t i = 0; i < t->sequences; i++) HD_TRY(forget(t, i));
+  for (; t->count < sources->count; t->count++) t->rows[t->count] = (row){.sequence = t->count, .source = t->count};
+  return HEED_OK;
+}
+
+/* ---- a step -------------------------------------------------------------------------------------------------------------------------- */
+
+/* The weights of a call of cross-attention, added to what is asked for. */
+static heed_status add_weights(void *user, const hd_pass *pass, const hd_mixing *mixing) {
+  const hd_step_weights *asked = user;
+  const hd_transformer_spec *spec = &pass->model->spec;
+  if (mixing->stage != HEED_STAGE_CROSS || (asked->layer >= 0 && asked->layer != mixing->layer)) return HEED_OK;
+  const int64_t entries = mixing->q.dim[0], each = mixing->q.dim[2], keys = mixing->k->keys, heads = asked->head >= 0 ? 1 : spec->heads;
+  const float share = 1 / (float)(heads * (asked->layer >= 0 ? 1 : spec->layers));
+  const int64_t floats = entries * heads * each * keys;
+  float *found;
+  HD_TRY(hd_allocate(pass->context, "weights of a step", floats, sizeof *found, &found));
+  const heed_view view = heed_view_of(found, HEED_F32, 4, (int64_t[]){entries, heads, each, keys});
+  const heed_attention_rows rows = {.size = sizeof rows, .n_heads = heads, .heads = asked->head >= 0 ? &asked->head : NULL};
+  heed_status status = hd_attention_rows(pass->context, mixing->attention, NULL, &mixing->q, mixing->k, &rows, &view);
+  for (int64_t e = 0; e < entries && status == HEED_OK; e++) {
+    const int64_t length = mixing->attention->key_lengths ? mixing->attention->key_lengths[e] : keys;
+    for (int64_t h = 0; h < heads; h++)
+      for (int64_t r = 0; r < each; r++) {
+        const float *from = found + ((e * heads + h) * each + r) * keys;
+        float *to = asked->to + (mixing->row + e * each + r) * asked->stride;
+        for (int64_t i = 0; i < length; i++) to[i] += share * from[i];
+      }
+  }
+  hd_release(pass->context, found, floats, sizeof *found);
+  return status;
+}
+
+static int64_t source_length(const transformer *t, const row *r) { return heed_cache_length(t->cross, r->source * t->model->spec.layers); }
+
+static heed_status step(hd_stepper *stepper, const int32_t *ids, float *logits, const hd_step_weights *weights) {
+  transformer *t = (transformer *)stepper;
+  for (int64_t i = 0; i < t->count; i++) {
+    const row *r = &t->rows[i];
+    t->spans[i] = (hd_span){.rows = 1, .first = r->length, .sequence = r->sequence, .source = r->source};
+    if (weights) memset(weights->to + i * weights->stride, 0, (size_t)source_length(t, r) * sizeof *weights->to);
+  }
+  HD_TRY(hd_scratch_reserve(stepper->context, &t->model->spec, &t->scratch, t->count));
+  HD_TRY(hd_transformer_run(&(hd_pass){.context = stepper->context,
+                                       .model = t->model,
+                                       .cache = t->cache,
+                                       .cross = t->cross,
+                                       .scratch = &t->scratch,
+                                       .ids = ids,
+                                       .spans = t->spans,
+                                       .span_count = t->count,
+                                       .rows = t->count,
+                                       .logits = logits,
+                                       .logit_rows = t->count,
+                                       .mixed = weights ? add_weights : NULL,
+                                       .mixed_user = (void *)weights}));
+  for (int64_t i = 0; i < t->count; i++) t->rows[i].length++;
+  return HEED_OK;
+}
+
+/* ---- rows that go on ------------------------------------------------------------------------------------------------------------------ */
+
+static heed_status share_pages(transformer *t, const row *from, int64_t to) {
+  const int64_t layers = t->model->spec.layers;
+  HD_TRY(forget(t, to));
+  for (int64_t i = 0; i < layers; i++) HD_TRY(heed_cache_fork(t->cache, from->sequence * layers + i, from->length, to * layers + i));
+  return HEED_OK;
+}
+
+/* Whoever is the first to go on from a row keeps its sequence; for the others there are as many free ones as rows have ended, or there were never rows in. */
+static heed_status choose(hd_stepper *stepper, int64_t rows, const int32_t *parents) {
+  transformer *t = (transformer *)stepper;
+  HD_REQUIRE(rows <= t->sequences, stepper->context, HEED_E_ARGUMENT, "%s: more rows than were announced (got %lld, allowed %lld)",
+             stepper->name, (long long)rows, (long long)t->sequences);
+  memset(t->taken, 0, (size_t)t->sequences * sizeof *t->taken);
+  for (int64_t r = 0; r < rows; r++) {
+    t->next[r] = t->rows[parents[r]];
+    if (t->taken[t->next[r].sequence]) t->next[r].sequence = -1;
+    else t->taken[t->next[r].sequence] = true;
+  }
+  for (int64_t r = 0, free = 0; r < rows; r++) {
+    if (t->next[r].sequence >= 0) continue;
+    while (t->taken[free]) free++;
+    t->taken[free] = true;
+    t->next[r].sequence = free;
+    HD_TRY(share_pages(t, &t->rows[parents[r]], free));
+  }
+  row *rows_before = t->rows;
+  t->rows = t->next;
+  t->next = rows_before;
+  t->count = rows;
+  return HEED_OK;
+}
+
+/* ---- the stepper ---------------------------------------------------------------------------------------------------------------------- */
+
+static void free_stepper(hd_stepper *stepper) {
+  transformer *t = (transformer *)stepper;
+  heed_context *context = stepper->context;
+  release_rows(t);
+  heed_cache_free(t->cross);
+  hd_scratch_free(context, &t->model->spec, &t->scratch);
+  hd_scratch_free(context, &t->model->encoder->spec, &t->encoder_scratch);
+  heed_model_free(t->model);
+  hd_release(context, t, 1, sizeof *t);
+}
+
+/* Positions that a stack has; where they are computed, as many as one may count. */
+static int64_t positions_of(const hd_transformer_spec *spec) { return hd_spec_has_table(spec) ? spec->context : HD_MAX_CONTEXT; }
+
+heed_status hd_stepper_transformer(heed_context *context, heed_model *model, hd_stepper **out) {
+  static const hd_stepper_kind kind = {start, step, choose, free_stepper};
+  transformer *t;
+  *out = NULL;
+  HD_REQUIRE(model->start >= 0, context, HEED_E_UNSUPPORTED, "%s: its files do not say with which token a target begins", model->path);
+  HD_TRY(hd_allocate(context, "a stepper", 1, sizeof *t, &t));
+  *t = (transformer){.base = {.kind = &kind,
+                              .context = context,
+                              .name = model->name,
+                              .sources = model->encoder->spec.vocabulary,
+                              .targets = model->spec.vocabulary,
+                              .longest_source = positions_of(&model->encoder->spec),
+                              .longest = positions_of(&model->spec),
+                              .layers = model->spec.layers,
+                              .heads = model->spec.heads,
+                              .rules = {.start = model->start,
+                                        .ends = model->ends,
+                                        .end_count = model->end_count,
+                                        .forced_first = -1,
+                                        .forced_last = model->forced_end}},
+                     .model = heed_model_retain(model)};
+  *out = &t->base;
+  return HEED_OK;
+}

@@ -1,0 +1,214 @@
+/* Models with an encoder and a decoder, decoded row by row: greedy and beam search find what transformers finds, the weights of every head and the log-probabilities of given targets are those
+ * expected, and all of it has the same bits in any company. */
+#include "../model_test.h"
+
+#include "../../include/heed/translate.h"
+
+#include <math.h>
+
+static heed_context *context;
+
+static const char *const families[] = {"t5", "bart", "marian"};
+enum { FAMILIES = 3, VOCABULARY = 96, MOST = 12 };
+
+typedef struct expected {
+  char path[256], file[300];
+  heed_model *model;
+  heed_view source, mask, target, logits;
+  int32_t sources[64], targets[64];
+  int64_t source_begin[3], target_begin[3];
+} expected;
+
+/* Both rows as sources, without what fills the batch up; targets that follow the decoder's input, and end in any token. */
+static void expect_begin(expected *e, const char *family) {
+  snprintf(e->path, sizeof e->path, TEST_EXPECTED "families/%s", family);
+  snprintf(e->file, sizeof e->file, "%s/expected.safetensors", e->path);
+  e->model = test_model(context, e->path);
+  e->source = test_array(context, e->file, "input_ids");
+  e->mask = test_array(context, e->file, "attention_mask");
+  e->target = test_array(context, e->file, "decoder_input_ids");
+  e->logits = test_array(context, e->file, "logits");
+  const int64_t m = e->source.dim[1], n = e->target.dim[1];
+  for (int64_t row = 0; row < 2; row++) {
+    int64_t count = 0;
+    while (count < m && ((const uint8_t *)e->mask.data)[row * m + count]) count++;
+    memcpy(e->sources + e->source_begin[row], (const int32_t *)e->source.data + row * m, (size_t)count * sizeof *e->sources);
+    e->source_begin[row + 1] = e->source_begin[row] + count;
+    memcpy(e->targets + row * n, (const int32_t *)e->target.data + row * n + 1, (size_t)(n - 1) * sizeof *e->targets);
+    e->targets[row * n + n - 1] = 17;
+    e->target_begin[row + 1] = (row + 1) * n;
+  }
+}
+
+static void expect_end(expected *e) {
+  heed_array_free(context, &e->source);
+  heed_array_free(context, &e->mask);
+  heed_array_free(context, &e->target);
+  heed_array_free(context, &e->logits);
+  heed_model_free(e->model);
+}
+
+static heed_sources sources_of(const expected *e) { return (heed_sources){e->sources, e->source_begin, 2}; }
+
+static heed_translations *translated(const expected *e, heed_translate_options o) {
+  heed_translations *out;
+  const heed_sources sources = sources_of(e);
+  o.size = sizeof o;
+  ok(context, heed_translate(context, e->model, &sources, &o, &out));
+  return out;
+}
+
+static void expect_ids(const expected *e, const char *name, heed_translate_options o) {
+  heed_view want = test_array(context, e->file, name);
+  heed_translations *found = translated(e, o);
+  int64_t count;
+  const heed_translation *t = heed_translations_of(found, 0, &count);
+  assert_true(count >= 1);
+  assert_int_equal(t->count, want.dim[0] - 1); // without the start token
+  assert_memory_equal(t->ids, (const int32_t *)want.data + 1, (size_t)t->count * sizeof *t->ids);
+  heed_translations_free(found);
+  heed_array_free(context, &want);
+}
+
+static void sequences_are_those_of_transformers(void **state) {
+  (void)state;
+  for (int f = 0; f < FAMILIES; f++) {
+    expected e = {0};
+    expect_begin(&e, families[f]);
+    for (int64_t batch = 1; batch <= 2; batch++) {
+      expect_ids(&e, "greedy", (heed_translate_options){.most = MOST, .batch = batch});
+      expect_ids(&e, "beam4", (heed_translate_options){.width = 4, .most = MOST, .batch = batch});
+      expect_ids(&e, "beam4", (heed_translate_options){.width = 4, .best = 4, .most = MOST, .batch = batch});
+    }
+    expect_end(&e);
+  }
+}
+
+static double log_probability(const float *logits, int32_t id) {
+  double sum = 0;
+  for (int64_t i = 0; i < VOCABULARY; i++) sum += exp((double)logits[i]);
+  return (double)logits[id] - log(sum);
+}
+
+/* Of every layer and head; the mean of a layer, and of all. */
+static void weights_are_those_expected(void **state) {
+  (void)state;
+  for (int f = 0; f < FAMILIES; f++) {
+    expected e = {0};
+    expect_begin(&e, families[f]);
+    heed_translate_info info = {.size = sizeof info};
+    ok(context, heed_translate_describe(context, e.model, &info));
+    const heed_sources targets = {e.targets, e.target_begin, 2};
+    const int64_t n = e.target.dim[1], m = e.source.dim[1];
+    static double all[2][16][32];
+    memset(all, 0, sizeof all);
+    for (int64_t layer = 0; layer <= info.layers; layer++) {
+      const bool last = layer == info.layers; // then the mean of all
+      char name[64];
+      snprintf(name, sizeof name, "cross_attention.%d", (int)(last ? 0 : layer));
+      heed_view want = test_array(context, e.file, name);
+      for (int64_t head = last ? -1 : 0; head < (last ? 0 : info.heads); head++) {
+        heed_translations *found = translated(&e, (heed_translate_options){.targets = &targets,
+                                                                           .want_weights = true,
+                                                                           .has_layer = !last,
+                                                                           .layer = last ? 0 : layer,
+                                                                           .has_head = !last,
+                                                                           .head = last ? 0 : head});
+        for (int64_t row = 0; row < 2; row++) {
+          const heed_translation *t = heed_translations_of(found, row, NULL);
+          const int64_t length = e.source_begin[row + 1] - e.source_begin[row];
+          double sum = 0;
+          for (int64_t i = 0; i < n; i++) {
+            sum += log_probability((const float *)e.logits.data + (row * n + i) * VOCABULARY, t->ids[i]);
+            for (int64_t j = 0; j < length; j++) {
+              const double w = last ? all[row][i][j] : ((const float *)want.data)[((row * info.heads + head) * n + i) * m + j];
+              if (!last) all[row][i][j] += w / (double)(info.layers * info.heads);
+              if (!(fabs((double)t->weights[i * length + j] - w) <= 1e-5))
+                fail_msg("%s: layer %d, head %d, row %d: weight %d, %d is %g, expected %g", families[f], (int)layer, (int)head, (int)row,
+                         (int)i, (int)j, (double)t->weights[i * length + j], w);
+            }
+          }
+          if (!(fabs(t->log_probability - sum) <= 1e-3))
+            fail_msg("%s: row %d: log p %g, expected %g", families[f], (int)row, t->log_probability, sum);
+        }
+        heed_translations_free(found);
+      }
+      heed_array_free(context, &want);
+    }
+    expect_end(&e);
+  }
+}
+
+static void assert_same(const heed_translations *a, int64_t source, const heed_translations *b, int64_t other, int64_t length) {
+  int64_t count, others;
+  const heed_translation *x = heed_translations_of(a, source, &count), *y = heed_translations_of(b, other, &others);
+  assert_int_equal(count, others);
+  for (int64_t i = 0; i < count; i++) {
+    assert_int_equal(x[i].count, y[i].count);
+    assert_memory_equal(x[i].ids, y[i].ids, (size_t)x[i].count * sizeof *x[i].ids);
+    assert_true(x[i].score == y[i].score && x[i].log_probability == y[i].log_probability);
+    assert_memory_equal(x[i].weights, y[i].weights, (size_t)(x[i].count * length) * sizeof *x[i].weights);
+  }
+}
+
+/* Two sources together, each alone, and each between many others: the same bits. */
+static void bits_do_not_depend_on_company(void **state) {
+  (void)state;
+  for (int f = 0; f < FAMILIES; f++) {
+    expected e = {0};
+    expect_begin(&e, families[f]);
+    const heed_translate_options forms[] = {
+        {.most = 20}, {.width = 5, .best = 5, .most = 20}, {.sample = true, .best = 3, .most = 20, .sampling = {.temperature = 1}}};
+    for (int64_t form = 0; form < 3; form++) {
+      heed_translate_options o = forms[form];
+      o.size = sizeof o;
+      o.want_weights = true;
+      heed_translations *both = translated(&e, o), *other;
+      for (int64_t row = 0; row < 2; row++) {
+        const int64_t length = e.source_begin[row + 1] - e.source_begin[row];
+        const heed_sources alone = {e.sources, e.source_begin + row, 1};
+        o.first_number = row;
+        ok(context, heed_translate(context, e.model, &alone, &o, &other));
+        assert_same(both, row, other, 0, length);
+        heed_translations_free(other);
+      }
+      o.first_number = 0;
+      int32_t ids[64 * 7];
+      int64_t begin[15] = {0};
+      for (int64_t i = 0; i < 14; i++) { // the two first, and then pieces of them
+        const int64_t row = i % 2, from = e.source_begin[row], cut = i < 2 ? 0 : i / 2, length = e.source_begin[row + 1] - from - cut;
+        memcpy(ids + begin[i], e.sources + from, (size_t)length * sizeof *ids);
+        begin[i + 1] = begin[i] + length;
+      }
+      const heed_sources many = {ids, begin, 14};
+      o.batch = 5;
+      ok(context, heed_translate(context, e.model, &many, &o, &other));
+      for (int64_t row = 0; row < 2; row++) assert_same(both, row, other, row, e.source_begin[row + 1] - e.source_begin[row]);
+      heed_translations_free(other);
+      heed_translations_free(both);
+    }
+    expect_end(&e);
+  }
+}
+
+static void what_does_not_translate_is_refused(void **state) {
+  (void)state;
+  heed_model *model = test_model(context, TEST_EXPECTED "families/gpt2");
+  heed_translate_info info = {.size = sizeof info};
+  assert_int_equal(heed_translate_describe(context, model, &info), HEED_E_UNSUPPORTED);
+  assert_non_null(strstr(heed_error(context), "no sources to translate"));
+  heed_model_free(model);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(sequences_are_those_of_transformers),
+      cmocka_unit_test(weights_are_those_expected),
+      cmocka_unit_test(bits_do_not_depend_on_company),
+      cmocka_unit_test(what_does_not_translate_is_refused),
+  };
+  context = test_context(NULL);
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  heed_context_free(context);
+  return failed;
+}
