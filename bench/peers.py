@@ -291,14 +291,14 @@ def gemm(e, rows, outputs, inputs, goal):
 
 
 class Learner:
-    """A GPT of ours and what teaches it; a step is loss, gradients, AdamW with the norm held to 1."""
+    """A model of ours and what teaches it; a step is loss, gradients, AdamW with the norm held to 1."""
 
-    def __init__(self, e, ids, targets, **size):
+    def __init__(self, e, kind, ids, targets, **size):
         self.call, self.library, self.constants = e.library.call, e.library.library, e.constants
         self.ids, self.targets = (e.library.view(t.data_ptr(), "i32", list(t.shape), list(t.stride())) for t in (ids, targets))
         self.kept, self.torch, self.struct = (ids, targets), e.torch, e.library.struct
         self.learner, self.tape, self.optimiser = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
-        options = e.library.struct("heed_learner_options", kind=e.constants["HEED_LEARNER_GPT"], seed=e.SEED, **size)
+        options = e.library.struct("heed_learner_options", kind=e.constants[f"HEED_LEARNER_{kind}"], seed=e.SEED, **size)
         self.call("heed_learner_new", options, ctypes.byref(self.learner))
         self.parameters = self.library.heed_learner_parameters(self.learner)
         self.call("heed_tape_new", ctypes.byref(self.tape))
@@ -366,19 +366,65 @@ def torch_gpt(torch, layers, heads, width, context, vocabulary):
     return GPT()
 
 
-def train(e, batch, goal, **size):
-    """A step of a GPT from equal weights: loss and gradient norm of the first one are compared."""
-    torch, width, layers, context = e.torch, size["width"], size["layers"], size["context"]
-    ids, targets = (torch.randint(size["vocabulary"], (batch, context), dtype=torch.int32) for _ in range(2))
+def torch_translator(torch, layers, heads, width, context, source, vocabulary):
+    """PyTorch's Transformer with encoder and decoder between an embedding that serves source, target and head."""
+    nn, functional = torch.nn, torch.nn.functional
+    common = dict(d_model=width, nhead=heads, dim_feedforward=4 * width, dropout=0.0, batch_first=True)
+    half = torch.arange(width // 2, dtype=torch.float64)
+    angle = torch.arange(max(context, source), dtype=torch.float64)[:, None] * 10000 ** (-half / (width // 2))
+
+    class Translator(nn.Module):
+        def __init__(self):
+            super().__init__()
+            encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(**common), layers, enable_nested_tensor=False)
+            decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(**common), layers)
+            self.transformer = nn.Transformer(width, heads, custom_encoder=encoder, custom_decoder=decoder, batch_first=True)
+            self.embedding = nn.Embedding(vocabulary, width)
+            self.register_buffer("sinusoid", torch.cat([angle.sin(), angle.cos()], 1).float(), persistent=False)
+            self.register_buffer("later", nn.Transformer.generate_square_subsequent_mask(context), persistent=False)
+
+        def embed(self, ids):
+            return self.embedding(ids) * math.sqrt(width) + self.sinusoid[: ids.shape[1]]
+
+        def forward(self, ids, targets):
+            x = self.transformer(self.embed(ids[:, :source]), self.embed(ids[:, source:]), tgt_mask=self.later, tgt_is_causal=True)
+            return functional.cross_entropy(functional.linear(x, self.embedding.weight).flatten(0, 1), targets[:, source:].flatten())
+
+    return Translator()
+
+
+def translator_state(torch, values):
+    """Our parameters under PyTorch's names, where the queries, keys and values of an attention are one matrix."""
+    norms = {"encoder": {"attention_norm": "norm1", "feed_forward_norm": "norm2"}, "decoder": {"attention_norm": "norm1", "cross_norm": "norm2", "feed_forward_norm": "norm3"}}
+    found = {"embedding.weight": values["embedding.weight"]}
+    for name, value in values.items():
+        match = re.fullmatch(r"(encoder\.|)layers\.(\d+)\.(\w+)\.(weight|bias)", name)
+        if not match or match.group(3) == "cross_kv":
+            continue
+        stack, layer, part, kind = ("encoder" if match.group(1) else "decoder", *match.groups()[1:])
+        if part == "cross_query":
+            value = torch.cat([value, values[name.replace("cross_query", "cross_kv")]])
+        part = {"up": "linear1", "down": "linear2", "output": "self_attn.out_proj", "cross_output": "multihead_attn.out_proj"}.get(part) or norms[stack].get(part) or part
+        part = {"qkv": f"self_attn.in_proj_{kind}", "cross_query": f"multihead_attn.in_proj_{kind}"}.get(part, f"{part}.{kind}")
+        found[f"transformer.{stack}.layers.{layer}.{part}"] = value.clone()
+    return found
+
+
+def train(e, batch, goal, kind="GPT", **size):
+    """A step from equal weights: loss and gradient norm of the first one are compared."""
+    torch, width, layers, context, source = e.torch, size["width"], size["layers"], size["context"], size.get("source", 0)
+    ids, targets = (torch.randint(size["vocabulary"], (batch, source + context), dtype=torch.int32) for _ in range(2))
+    targets[:, :source] = -1
 
     def ours():
-        learner = Learner(e, ids, targets, **size)
+        learner = Learner(e, kind, ids, targets, **size)
         return learner.step, learner
 
     def theirs():
-        learner = Learner(e, ids, targets, **size)
-        model = torch_gpt(torch, **size)
-        model.load_state_dict({name: t.clone() for name, t in learner.values().items()})
+        learner = Learner(e, kind, ids, targets, **size)
+        model = (torch_translator if source else torch_gpt)(torch, **size)
+        values = {name: t.clone() for name, t in learner.values().items()}
+        model.load_state_dict(translator_state(torch, values) if source else values)
         learner.close()
         optimiser, long_ids, long_targets = torch.optim.AdamW(model.parameters(), RATE, weight_decay=DECAY, fused=True), ids.long(), targets.long()
 
@@ -395,8 +441,16 @@ def train(e, batch, goal, **size):
     if e.alone:  # their memory is compared, so only one is made
         return Case({e.alone: ours()[0] if e.alone == "heed" else theirs()})
     step, learner = ours()
-    matrices = sum(t.numel() for name, t in learner.values().items() if t.ndim == 2 and name != "position.weight")
-    flops = 6 * matrices * batch * context + 12 * layers * width * context * batch * context
+    # Matrices that each token meets: of an encoder and the keys and values made of what it gave, those of the source.
+    matrices, of_source = 0, 0
+    for name, t in learner.values().items():
+        if t.ndim == 2 and name != "position.weight":
+            if name.startswith("encoder.") or ".cross_kv." in name:
+                of_source += t.numel()
+            else:
+                matrices += t.numel()
+    scores = layers * width * (context * context + (source * source + source * context if source else 0))
+    flops = 6 * batch * (matrices * context + of_source * source) + 12 * batch * scores
     return Case({"heed": step, "torch": theirs()}, flops=flops, goal=goal, tolerance=1e-4, close=learner.close)
 
 
@@ -458,6 +512,9 @@ def cases():
         found[f"gemm {rows}x{outputs}x{inputs}"] = lambda e, s=(rows, outputs, inputs): gemm(e, *s, None)
     found["train nano-char-cpu"] = lambda e: train(e, 12, 1.8, layers=4, heads=4, width=128, context=64, vocabulary=65)
     found["train 10.8 M"] = lambda e: train(e, 8, 1.15, layers=6, heads=6, width=384, context=256, vocabulary=65)
+    translator = dict(kind="SEQ2SEQ", layers=3, heads=4, width=256, source=30, context=30)
+    for vocabulary in (64, 8000):
+        found[f"train seq2seq transformer, vocabulary {vocabulary}"] = lambda e, v=vocabulary: train(e, 64, 1.3, vocabulary=v, **translator)
     found["train GPT-2 124 M"] = lambda e: train(e, 4, 1.35, layers=12, heads=12, width=768, context=64, vocabulary=50257)
     for kind, name in (("float32", "f32"), ("bfloat16", "bf16")):
         found[f"decode 32/8 heads m32768 {name}"] = lambda e, kind=kind: decode(e, kind, 32768, None)

@@ -15,9 +15,10 @@ extern "C" {
 /* ---- learners ---------------------------------------------------------------------------------------------------------------- */
 
 typedef enum heed_learner_kind {
-  HEED_LEARNER_GPT,    /* decoder: LayerNorm before, GELU, learned positions (Radford et al. 2019) */
-  HEED_LEARNER_LLAMA,  /* decoder: RMSNorm before, SwiGLU, rotary positions, grouped heads, no biases (Touvron et al. 2023) */
-  HEED_LEARNER_ENCODER /* encoder: all see all, LayerNorm after, exact GELU, learned positions, a norm of the embedding, BERT's head for masked tokens (Devlin et al. 2019) */
+  HEED_LEARNER_GPT,     /* decoder: LayerNorm before, GELU, learned positions (Radford et al. 2019) */
+  HEED_LEARNER_LLAMA,   /* decoder: RMSNorm before, SwiGLU, rotary positions, grouped heads, no biases (Touvron et al. 2023) */
+  HEED_LEARNER_ENCODER, /* encoder: all see all, LayerNorm after, exact GELU, learned positions, a norm of the embedding, BERT's head for masked tokens (Devlin et al. 2019) */
+  HEED_LEARNER_SEQ2SEQ /* encoder and decoder: LayerNorm after, ReLU, sinusoidal positions, one embedding for source, target and head, scaled by √width (Vaswani et al. 2017) */
 } heed_learner_kind;
 
 /* A transformer to be made. Zero of a field is what the kind usually has. */
@@ -25,21 +26,28 @@ typedef struct heed_learner_options {
   size_t size;
   heed_learner_kind kind;
   int64_t layers, heads, kv_heads, width, feed_forward, context, vocabulary;
-  bool rotary;      /* GPT, encoder: rotary instead of learned positions. (No other program knows such a model: it is saved as "heed".) */
-  bool no_bias;     /* GPT, encoder: neither the products nor the norms have biases, as in nanoGPT */
-  bool untied;      /* the head is a matrix of its own */
-  bool gelu_erf;    /* GPT: the exact GELU instead of GPT-2's approximation */
-  double dropout;   /* of embeddings, attention weights and what sublayers add */
-  double spread;    /* standard deviation of the weights it begins with; 0: GPT-2's 0.02. Where norms come before, residual projections
+  bool rotary;    /* GPT, encoder: rotary instead of learned positions. (No other program knows such a model: it is saved as "heed".) */
+  bool no_bias;   /* GPT, encoder: neither the products nor the norms have biases, as in nanoGPT */
+  bool untied;    /* the head is a matrix of its own */
+  bool gelu_erf;  /* GPT: the exact GELU instead of GPT-2's approximation; seq2seq: instead of ReLU */
+  double dropout; /* of embeddings, attention weights and what sublayers add */
+  double
+      spread; /* standard deviation of the weights it begins with; 0: GPT-2's 0.02, seq2seq: Xavier's uniform ones. Where norms come before, residual projections
                      have 1/√(2 layers) of it */
-  uint64_t seed;    /* of these weights */
-  bool norm_before; /* encoder: norms before, and one at the end instead of that of the embedding. (Saved as "heed".) */
-  bool relu;        /* encoder: ReLU, as in 2017 */
-  heed_head head;   /* encoder: what it is to say */
-  int64_t labels;   /* of a head for labels or a class */
+  uint64_t seed; /* of these weights */
+  bool
+      norm_before; /* encoder, seq2seq: norms before, and one at the end (of an encoder instead of that of the embedding). (Saved as "heed".) */
+  bool relu;       /* encoder: ReLU, as in 2017 */
+  heed_head head;                 /* encoder: what it is to say */
+  int64_t labels;                 /* of a head for labels or a class */
   const char *const *label_names; /* [labels] texts without control characters; copied */
   double smoothing;               /* of the targets while it learns (heed_cross_entropy_options) */
   int64_t source;                 /* who translates: positions of the source, at least 1; `context` counts those of what is made of it */
+  int64_t source_vocabulary; /* seq2seq: of sources where they have one of their own, and so an embedding; 0: `vocabulary` is for both */
+  int64_t encoder_layers;    /* seq2seq; 0: as many as the decoder has */
+  bool learned;              /* seq2seq: learned instead of sinusoidal positions */
+  bool has_ends;      /* who translates: otherwise what is saved begins and ends targets with the first and last token of its tokenizer */
+  int32_t start, end; /* the tokens that begin and end a target */
 } heed_learner_options;
 
 typedef struct heed_learner heed_learner;

@@ -35,18 +35,21 @@ static heed_status write_weights(hd_export *e, const char *directory) {
 static json_t *id_or_null(int32_t id) { return id >= 0 ? json_integer(id) : json_null(); }
 
 /* Without them transformers would take the ids of the family's own tokenizer for the tokens that begin and end a text. */
-static int put_ends(json_t *config, const heed_tokenizer *tokenizer) {
+static int put_ends(json_t *config, const heed_learner *learner, const heed_tokenizer *tokenizer) {
   heed_tokenizer_info info = {.size = sizeof info, .bos = -1, .eos = -1, .pad = -1};
   if (tokenizer && heed_tokenizer_describe(tokenizer, &info) != HEED_OK) return -1;
+  const int32_t start = learner->has_ends ? learner->start : info.bos;
+  if (learner->has_ends) info.eos = learner->end;
+  if (learner->source > 0 && json_object_set_new(config, "decoder_start_token_id", id_or_null(start)) != 0) return -1;
   return json_object_set_new(config, "bos_token_id", id_or_null(info.bos)) |
          json_object_set_new(config, "eos_token_id", id_or_null(info.eos)) |
          json_object_set_new(config, "pad_token_id", id_or_null(info.pad));
 }
 
-static heed_status write_config(hd_export *e, const heed_tokenizer *tokenizer, const char *directory) {
+static heed_status write_config(hd_export *e, const heed_learner *learner, const heed_tokenizer *tokenizer, const char *directory) {
   char *path;
   HD_TRY(path_in(e, directory, "config.json", &path));
-  HD_REQUIRE(e->config && put_ends(e->config, tokenizer) == 0, e->context, HEED_E_MEMORY, "out of memory (the configuration)");
+  HD_REQUIRE(e->config && put_ends(e->config, learner, tokenizer) == 0, e->context, HEED_E_MEMORY, "out of memory (the configuration)");
   return hd_json_save(e->context, path, e->config);
 }
 
@@ -58,7 +61,7 @@ heed_status heed_learner_save(const heed_learner *learner, const heed_tokenizer 
   hd_arena_init(&e.arena, context);
   heed_status status = learner->body->describe(learner, &e);
   if (status == HEED_OK) status = write_weights(&e, directory);
-  if (status == HEED_OK) status = write_config(&e, tokenizer, directory);
+  if (status == HEED_OK) status = write_config(&e, learner, tokenizer, directory);
   if (status == HEED_OK && tokenizer) status = heed_tokenizer_save(context, tokenizer, directory);
   // The files themselves are durable; their names are in the directory.
   if (status == HEED_OK && hd_machine.sync_directory(NULL, directory) != 0)

@@ -120,6 +120,7 @@ static bool is_last(const hd_family *family, int64_t i) {
 /* Where a key speaks of both stacks, they must be alike. */
 static bool stacks_agree(const hd_family *family, const hd_transformer_spec *spec, const hd_transformer_spec *encoder) {
   const hd_family *other = family->encoder;
+  if (family->json.separate && encoder->shared_embedding && !spec->tied) return false; // to transformers nothing is then shared at all
   if (family->activation_key && other->activation_key && strcmp(family->activation_key, other->activation_key) == 0 &&
       (spec->activation != encoder->activation || spec->feed_forward_kind != encoder->feed_forward_kind))
     return false;

@@ -9,7 +9,8 @@
 const hd_learner_body *hd_learner_body_of(heed_learner_kind kind) {
   static const hd_learner_body *const bodies[] = {[HEED_LEARNER_GPT] = &hd_transformer_body,
                                                   [HEED_LEARNER_LLAMA] = &hd_transformer_body,
-                                                  [HEED_LEARNER_ENCODER] = &hd_transformer_body};
+                                                  [HEED_LEARNER_ENCODER] = &hd_transformer_body,
+                                                  [HEED_LEARNER_SEQ2SEQ] = &hd_transformer_body};
   const int i = (int)kind;
   return i >= 0 && i < HD_COUNT(bodies) ? bodies[i] : NULL;
 }
@@ -32,8 +33,9 @@ heed_tensor *hd_make_part(hd_maker *m, const char *part, const char *suffix, int
 static const double usual_spread = 0.02; // Radford et al. 2019
 
 heed_tensor *hd_make_matrix(hd_maker *m, const char *part, int64_t outputs, int64_t inputs, double scale) {
-  return hd_make_part(m, part, ".weight", 2, (int64_t[]){outputs, inputs}, HEED_INITIAL_NORMAL,
-                      scale * (m->spread > 0 ? m->spread : usual_spread));
+  const int64_t dim[] = {outputs, inputs};
+  if (m->xavier && m->spread == 0) return hd_make_part(m, part, ".weight", 2, dim, HEED_INITIAL_XAVIER_UNIFORM, scale);
+  return hd_make_part(m, part, ".weight", 2, dim, HEED_INITIAL_NORMAL, scale * (m->spread > 0 ? m->spread : usual_spread));
 }
 
 heed_tensor *hd_make_bias(hd_maker *m, bool has, const char *part, int64_t n) {
@@ -95,6 +97,8 @@ static heed_status check_options(heed_context *context, const heed_learner_optio
   HD_REQUIRE(o->dropout >= 0 && o->dropout < 1, context, HEED_E_ARGUMENT, "dropout: got %g, allowed from 0 to below 1", o->dropout);
   HD_REQUIRE(o->smoothing >= 0 && o->smoothing < 1, context, HEED_E_ARGUMENT, "label smoothing: got %g, allowed from 0 to below 1",
              o->smoothing);
+  HD_REQUIRE(!o->has_ends || (o->start >= 0 && o->start < o->vocabulary && o->end >= 0 && o->end < o->vocabulary), context, HEED_E_ARGUMENT,
+             "start and end: got %d and %d, allowed 0 to %lld", (int)o->start, (int)o->end, (long long)o->vocabulary - 1);
   HD_REQUIRE(o->spread >= 0 && o->spread < INFINITY, context, HEED_E_ARGUMENT, "spread: got %g, allowed from 0", o->spread);
   return HEED_OK;
 }
@@ -111,6 +115,9 @@ heed_status heed_learner_new(heed_context *context, const heed_learner_options *
   if (status == HEED_OK) {
     learner->dropout = options.dropout;
     learner->smoothing = options.smoothing;
+    learner->has_ends = options.has_ends;
+    learner->start = options.start;
+    learner->end = options.end;
     status = learner->body->start(learner, &options);
   }
   if (status == HEED_OK) status = make_parameters(learner, &options);

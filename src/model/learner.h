@@ -30,9 +30,11 @@ struct heed_learner {
   hd_arena arena;
   heed_model *model; /* whose matrices frozen parameters are; NULL: none */
   double dropout, smoothing;
-  int64_t source;    /* columns of ids that are the source; 0: there is none */
-  int64_t positions; /* behind them, at most */
-  int64_t width;     /* of what the head reads */
+  int64_t source;     /* columns of ids that are the source; 0: there is none */
+  int64_t positions;  /* behind them, at most */
+  int64_t width;      /* of what the head reads */
+  bool has_ends;      /* otherwise its tokenizer says */
+  int32_t start, end; /* tokens that a target begins and ends with */
 };
 
 /* The learner of a kind; NULL: there is none. */
@@ -65,6 +67,7 @@ struct hd_maker {
   heed_status status;
   uint64_t seed, made;
   double spread;        /* standard deviation of matrices that begin by chance; 0: the usual */
+  bool xavier;          /* they are Xavier's uniform ones where no spread is given */
   const char *of;       /* what stands before all names, "encoder."; NULL: nothing */
   int64_t layer, bytes; /* layer: −1 outside layers */
 };
@@ -102,25 +105,44 @@ heed_status hd_learner_pairs(heed_learner *learner, heed_tape *tape, heed_tensor
 
 /* ---- the transformer --------------------------------------------------------------------------------------------------------------- */
 
-typedef struct hd_transformer_learner {
-  heed_learner learner;
+/* Layers one after another, with what comes before and behind them: a transformer of its own, or the encoder or decoder of one. */
+typedef struct hd_learner_stack {
   hd_transformer_spec spec;
   heed_tensor *embedding, *position, *head;
   heed_nn_norm embedding_norm, final_norm, head_norm;    /* those that the spec has */
   heed_tensor *head_dense, *head_dense_bias, *head_bias; /* dense: before a head for tokens, or the pooler of a class */
-  const char *const *label_names;                        /* [spec.labels] */
   heed_nn_block *layers;
   const char **layer_names; /* "layer 3", for messages */
-  heed_attention attention;
+  double dropout;
+  heed_attention attention, cross;
   heed_rope rope;
-  heed_view cosine, sine; /* [context, rotary_dim/2] */
+  heed_view cosine, sine; /* [context, rotary_dim/2] where positions are rotary */
+  heed_view sinusoid;     /* [context, width] where they are sinusoidal */
+} hd_learner_stack;
+
+/* Tables and room for layers, for the life of the learner. name is put before those of layers in messages. */
+heed_status hd_stack_start(heed_learner *learner, const hd_transformer_spec *spec, const char *name, hd_learner_stack *out);
+heed_tensor *hd_make_embedding(hd_maker *maker, const hd_transformer_spec *spec);
+/* Its parameters. embedding NULL: one of its own. */
+void hd_stack_make(hd_maker *maker, hd_learner_stack *stack, heed_tensor *embedding);
+/* What the last layer gives, normed where the spec has it so: [B,n,width]. memory and its rows are NULL unless spec.cross. */
+heed_tensor *hd_stack_states(const hd_learner_stack *stack, heed_tape *tape, const hd_id_rows *rows, heed_tensor *memory,
+                             const hd_id_rows *memory_rows);
+/* Rows of that -> logits. */
+heed_tensor *hd_stack_head(const hd_learner_stack *stack, heed_tape *tape, heed_tensor *x);
+
+typedef struct hd_transformer_learner {
+  heed_learner learner;
+  hd_learner_stack stack;         /* of who translates, the decoder */
+  hd_learner_stack encoder;       /* where stack.spec.cross */
+  const char *const *label_names; /* [spec.labels] */
 } hd_transformer_learner;
 
 extern const hd_learner_body hd_transformer_body;
 heed_status hd_transformer_describe(const heed_learner *learner, hd_export *out);
 static inline hd_transformer_learner *hd_transformer(const heed_learner *learner) { return (hd_transformer_learner *)learner; }
-/* What the spec and dropout make of a learner that is open. */
-heed_status hd_transformer_start(hd_transformer_learner *t, const hd_transformer_spec *spec, double dropout);
+/* What specs make of a learner that is open and has its dropout. encoder NULL: there is none. */
+heed_status hd_transformer_start(hd_transformer_learner *t, const hd_transformer_spec *spec, const hd_transformer_spec *encoder);
 /* The names of labels where the head is for labels or a class, copied. HEED_E_ARGUMENT. */
 heed_status hd_transformer_name_labels(hd_transformer_learner *t, const char *const *names);
 

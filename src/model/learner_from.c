@@ -197,7 +197,10 @@ heed_status heed_learner_from_model(heed_context *context, heed_model *model, co
   HD_TRY(hd_allocate(context, "patterns", options.freeze_count, sizeof *b.used, &b.used));
   for (int64_t i = 0; i < options.freeze_count; i++) b.used[i] = false;
   heed_status status = hd_learner_open(context, &hd_transformer_body, &learner);
-  if (status == HEED_OK) status = hd_transformer_start(hd_transformer(learner), &spec, options.dropout);
+  if (status == HEED_OK) {
+    learner->dropout = options.dropout;
+    status = hd_transformer_start(hd_transformer(learner), &spec, NULL);
+  }
   if (status == HEED_OK) status = hd_transformer_name_labels(hd_transformer(learner), options.labels ? options.label_names : model->labels);
   if (status == HEED_OK) status = make_parameters(learner, &b);
   hd_release(context, b.used, options.freeze_count, sizeof *b.used);

@@ -97,7 +97,7 @@ static void rows_are_as_if_alone(void **state) {
   for (int head = HEED_HEAD_TOKENS; head <= HEED_HEAD_CLASS; head++)
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
       heed_learner *learner = small(context, kinds[k], (heed_head)head);
-      const int64_t outputs = hd_spec_outputs(&hd_transformer(learner)->spec), places = head == HEED_HEAD_CLASS ? 1 : POSITIONS;
+      const int64_t outputs = hd_spec_outputs(&hd_transformer(learner)->stack.spec), places = head == HEED_HEAD_CLASS ? 1 : POSITIONS;
       batch b = some_batch((heed_head)head);
       heed_tape *whole, *alone;
       ok(context, heed_tape_new(context, &whole));

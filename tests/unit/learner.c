@@ -273,7 +273,7 @@ static void names_what_is_not_finite(void **state) {
                                 .source = heed_task_batch,
                                 .source_user = &task,
                                 .schedule = {.size = sizeof(heed_schedule), .peak = 1e-3}};
-  hd_value(hd_transformer(t.learner)->layers[1].feed_forward.w_down)[5] = NAN;
+  hd_value(hd_transformer(t.learner)->stack.layers[1].feed_forward.w_down)[5] = NAN;
   assert_int_equal(heed_train(t.learner, t.optimiser, &options, &t.state), HEED_E_ARGUMENT);
   if (!strstr(heed_error(context), "step 1: parameter layers.1.down.weight is not finite")) fail_msg("%s", heed_error(context));
   options.skip_nonfinite = true;
@@ -455,7 +455,7 @@ static double loss_of(heed_context *context, heed_learner *learner, int32_t *ids
   ok(context, heed_tape_status(tape));
   ok(context, heed_tape_backward(tape, loss, NULL));
   const double value = *hd_value(loss);
-  const heed_view g = heed_tensor_gradient(hd_transformer(learner)->embedding);
+  const heed_view g = heed_tensor_gradient(hd_transformer(learner)->stack.embedding);
   memcpy(gradient, g.data, VOCABULARY * 32 * sizeof *gradient);
   heed_tape_free(tape);
   return value;
