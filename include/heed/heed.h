@@ -96,7 +96,8 @@ typedef struct heed_allocator {
 } heed_allocator;
 
 /* Runs body(argument, i, worker) once for each i in [0, count), in any order, on any threads, and returns when all have returned.
- * worker is in [0, threads) and no two calls that run at the same time share it. */
+ * worker is in [0, threads) and no two calls that run at the same time share it. A piece may last as long as a whole pass of a learner: one of them carries it out, the others
+ * stand by for parts of it, and none waits for one that has not begun. */
 typedef void (*heed_parallel_body)(void *argument, int64_t i, int worker);
 typedef void (*heed_parallel_for)(void *user, int threads, int64_t count, heed_parallel_body body, void *argument);
 

@@ -27,10 +27,11 @@ struct slot {
 
 struct worker {
   hd_visit_scratch scratch;
-  float *queries, *douts; /* [lanes][columns]: rows for the sums over queries, padded with 0 to a multiple of 16 */
-  float *dk, *dv;         /* [tiles of a piece][64][columns] */
-  float *dw;              /* [tiles of a piece][64][key columns]: what each key adds to the gradient of the score's weights */
-  int64_t slot;           /* of its own head; −1: it has had none */
+  float *queries, *douts;  /* [lanes][columns]: rows for the sums over queries, padded with 0 to a multiple of 16 */
+  float *dk, *dv;          /* [tiles of a piece][64][columns] */
+  float *dw;               /* [tiles of a piece][64][key columns]: what each key adds to the gradient of the score's weights */
+  int64_t slot;            /* of its own head; −1: it has had none */
+  int64_t head, heads_end; /* its share of the heads, as far as nobody has begun them */
 };
 
 /* Tiles of keys in a piece, at most: a visit that comes from an outer cache is then read once for 256 keys, and what a piece keeps still leaves room in the second-level
@@ -56,7 +57,7 @@ struct job {
   float *slot_memory, *worker_memory;
   int64_t all_visits, visit_floats, worker_floats, slot_memory_floats, worker_memory_floats, part_floats;
   atomic_flag claiming;  /* held while a piece is chosen; guards what follows and the slots' claims */
-  int64_t begun, opened; /* heads, slots */
+  int64_t begun, opened; /* heads, slots; of workers their shares */
 };
 
 /* ---- memory ------------------------------------------------------------------------------------------------------------------------ */
@@ -209,11 +210,14 @@ static void meet(const struct job *job, const struct worker *worker, struct visi
 static void write_keys(const struct job *job, const hd_grid *grid, int64_t kv, int64_t k0, int keys, float *rows, int64_t columns,
                        int64_t width, float factor) {
   const hd_problem *problem = job->from.problem;
-  for (int key = 0; grid->data && key < keys; key++) {
+  const hd_kernels *kernels = problem->kernels;
+  const bool direct = grid->type == HEED_F32 && grid->column_stride == 1;
+  if (!grid->data || keys <= 0) return;
+  char *to = hd_grid_row(grid, kv / problem->kv_heads, kv % problem->kv_heads, k0);
+  for (int key = 0; key < keys; key++, to += grid->row_stride * grid->size) {
     float *row = rows + key * columns;
-    problem->kernels->row_scale(row, width, factor);
-    hd_from_floats(problem->kernels, row, width, hd_grid_row(grid, kv / problem->kv_heads, kv % problem->kv_heads, k0 + key), grid->type,
-                   grid->column_stride);
+    kernels->scale(row, factor, width, false, direct ? (float *)to : row);
+    if (!direct) hd_from_floats(kernels, row, width, to, grid->type, grid->column_stride);
   }
 }
 
@@ -262,11 +266,21 @@ static void run_piece(struct job *job, const struct slot *slot, int64_t piece, c
   for (int64_t t = 0; t < tiles; t++) end_tile(job, worker, slot->kv, t, (first + t) * HD_KEY_TILE, tile[t].keys);
 }
 
+/* A head that nobody has begun: the next of the worker's own share, which lies near it, or the last of the largest share that is left. */
+static int64_t next_head(struct job *job, struct worker *worker) {
+  struct worker *from = worker;
+  job->begun++;
+  if (worker->head < worker->heads_end) return worker->head++;
+  for (int64_t i = 0; i < job->threads; i++)
+    if (job->workers[i].heads_end - job->workers[i].head > from->heads_end - from->head) from = &job->workers[i];
+  return --from->heads_end;
+}
+
 /* Begins a head in a slot that is free: the worker's own, since nobody has helped with its last head while there were others to begin, or a new one. */
 static struct slot *begin_head(struct job *job, struct worker *worker) {
   if (worker->slot < 0) worker->slot = job->opened++;
   struct slot *slot = &job->slot[worker->slot];
-  slot->kv = job->begun++;
+  slot->kv = next_head(job, worker);
   slot->claimed = 0;
   for (int64_t i = 0; i < job->visits; i++) atomic_store_explicit(&slot->visits[i].passed, 0, memory_order_relaxed);
   return slot;
@@ -350,6 +364,8 @@ static void run(struct job *job) {
     int64_t used = 0;
     lay_out_worker(job, &job->workers[i], job->worker_memory + i * job->worker_floats, &used);
     job->workers[i].slot = -1;
+    job->workers[i].head = job->heads * i / job->threads;
+    job->workers[i].heads_end = job->heads * (i + 1) / job->threads;
   }
   for (int64_t i = 0; i < job->all_visits; i++) {
     int64_t used = 0;

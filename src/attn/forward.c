@@ -98,10 +98,11 @@ static void write_rows(const struct job *job, const struct worker *worker, const
     kernels->attn_finish(block, job->lse.data ? lse + block->shift : NULL);
     kernels->from_lanes(block->total_o, block->lanes, HD_MIN(lanes->count - block->shift, block->lanes), problem->dv, rows + block->shift);
   }
-  for (int i = 0; i < lanes->count; i++) {
-    if (!direct) hd_from_floats(kernels, rows[i], problem->dv, address[i], out->type, out->column_stride);
-    if (job->lse.data) *(float *)hd_grid_row(&job->lse, lanes->batch, lanes->head[i], lanes->row[i]) = lse[i];
-  }
+  for (int i = 0; i < lanes->count && !direct; i++)
+    hd_from_floats(kernels, rows[i], problem->dv, address[i], out->type, out->column_stride);
+  if (!job->lse.data) return;
+  hd_lane_addresses(&job->lse, lanes, address);
+  for (int i = 0; i < lanes->count; i++) *(float *)address[i] = lse[i];
 }
 
 /* The sink is a chunk of one key whose value is 0. */
@@ -214,7 +215,9 @@ static heed_status run_items(struct job *job) {
       problem->context->progress ? (int64_t)HD_MAX(1e10 * problem->context->threads / item_flops, 4.0 * problem->context->threads) : items;
   for (job->first_item = 0; job->first_item < items; job->first_item += at_once) {
     HD_TRY(hd_progress(problem->context, "attention", job->first_item, items));
-    hd_parallel(problem->context, HD_MIN(at_once, items - job->first_item), run_item, job);
+    // A head that is one item finds its rows where the projection before it left them; the items of a longer one are best under way together.
+    (job->tiling.query_tiles == 1 ? hd_parallel_near : hd_parallel)(problem->context, HD_MIN(at_once, items - job->first_item), run_item,
+                                                                    job);
   }
   return HEED_OK;
 }

@@ -46,8 +46,9 @@ hd_attn_block hd_lanes_block(const hd_problem *problem, const hd_lanes *lanes, i
 }
 
 void hd_lane_addresses(const hd_grid *grid, const hd_lanes *lanes, char **rows) {
+  const int64_t step = grid->row_stride * grid->size;
   for (int i = 0; i < lanes->count; i++) // lanes are rows in order, head by head
-    rows[i] = i && lanes->head[i] == lanes->head[i - 1] ? rows[i - 1] + (lanes->row[i] - lanes->row[i - 1]) * grid->row_stride * grid->size
+    rows[i] = i && lanes->head[i] == lanes->head[i - 1] ? rows[i - 1] + (lanes->row[i] - lanes->row[i - 1]) * step
                                                         : hd_grid_row(grid, lanes->batch, lanes->head[i], lanes->row[i]);
 }
 

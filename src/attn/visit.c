@@ -37,22 +37,26 @@ bool hd_visit_scratch_cut(const hd_problem *problem, int64_t tiles, hd_visit_scr
   return hd_cut(memory, parts, (int)HD_COUNT(parts), floats);
 }
 
-/* lse in log2 units and δ, c ascending. A row that saw nothing has δ = 0, whatever stands in its dout. */
-static void begin_rows(const hd_backward *from, const hd_visit_scratch *scratch, const hd_lanes *lanes, const hd_attn_gradient *g) {
-  const hd_problem *problem = from->problem;
-  int used = HD_MIN(lanes->count - g->block.shift, g->block.lanes);
-  float *lse = (float *)g->lse, *delta = (float *)g->delta, *out = scratch->out;
+/* Rows of a grid into the lanes of each block. */
+static void to_blocks(const hd_backward *from, const hd_visit_scratch *scratch, const hd_visit *visit, const hd_grid *grid, int64_t columns,
+                      float factor, float *const *to) {
+  const hd_kernels *kernels = from->problem->kernels;
   const float *rows[HD_MAX_LANES];
-  hd_lane_rows(problem->kernels, &from->out, lanes, 0, problem->dv, scratch->rows, rows);
-  problem->kernels->to_lanes(rows + g->block.shift, used, problem->dv, 1.0f, out, g->block.lanes);
+  hd_lane_rows(kernels, grid, &visit->lanes, 0, columns, scratch->rows, rows);
+  for (int i = 0; i < visit->blocks; i++) {
+    const hd_attn_block *block = &visit->gradient[i].block;
+    kernels->to_lanes(rows + block->shift, HD_MIN(visit->lanes.count - block->shift, block->lanes), columns, factor, to[i], block->lanes);
+  }
+}
+
+/* lse in log2 units and δ, c ascending. A row that saw nothing has δ = 0, whatever stands in its dout. */
+static void begin_rows(const hd_problem *problem, const hd_attn_gradient *g, const float *out, int used, char *const *natural_lse) {
+  float *lse = (float *)g->lse, *delta = (float *)g->delta;
   memset(delta, 0, (size_t)g->block.lanes * sizeof *delta);
   for (int64_t at = 0; at < problem->dv * g->block.lanes; at += g->block.lanes)
     problem->kernels->mul(g->dout + at, out + at, g->block.lanes, true, delta);
-  char *natural_lse[HD_MAX_LANES];
-  hd_lane_addresses(&from->lse, lanes, natural_lse);
   for (int lane = 0; lane < g->block.lanes; lane++) {
-    int at = g->block.shift + lane;
-    float natural = lane < used ? *(const float *)natural_lse[at] : 0;
+    float natural = lane < used ? *(const float *)natural_lse[lane] : 0;
     lse[lane] = (float)(natural * HD_LOG2E);
     if (natural == -INFINITY) delta[lane] = 0;
   }
@@ -60,24 +64,26 @@ static void begin_rows(const hd_backward *from, const hd_visit_scratch *scratch,
 
 void hd_visit_begin(const hd_backward *from, const hd_visit_scratch *scratch, hd_visit *visit) {
   const hd_problem *problem = from->problem;
-  const hd_kernels *kernels = problem->kernels;
   const hd_lanes *lanes = &visit->lanes;
-  const float *rows[HD_MAX_LANES];
+  float *q[HD_MAX_BLOCKS], *dout[HD_MAX_BLOCKS], *out[HD_MAX_BLOCKS];
+  char *natural_lse[HD_MAX_LANES];
   visit->blocks = hd_lanes_blocks(problem, lanes);
   visit->padded = hd_lanes_padded(problem, lanes);
   for (int i = 0; i < visit->blocks; i++) {
     hd_attn_gradient *g = &visit->gradient[i];
-    const float *q = g->block.q;
+    q[i] = (float *)g->block.q;
+    dout[i] = (float *)g->dout;
     g->block = hd_lanes_block(problem, lanes, i);
-    g->block.q = q;
-    int shift = g->block.shift, used = HD_MIN(lanes->count - shift, g->block.lanes);
-    if (!problem->scoring) {
-      hd_lane_rows(kernels, &from->q, lanes, 0, problem->d, scratch->rows, rows);
-      kernels->to_lanes(rows + shift, used, problem->d, hd_query_factor(problem), (float *)q, g->block.lanes);
-    }
-    hd_lane_rows(kernels, &from->dout, lanes, 0, problem->dv, scratch->rows, rows);
-    kernels->to_lanes(rows + shift, used, problem->dv, 1.0f, (float *)g->dout, g->block.lanes);
-    begin_rows(from, scratch, lanes, g);
+    g->block.q = q[i];
+    out[i] = scratch->out + g->block.shift * problem->dv;
+  }
+  if (!problem->scoring) to_blocks(from, scratch, visit, &from->q, problem->d, hd_query_factor(problem), q);
+  to_blocks(from, scratch, visit, &from->dout, problem->dv, 1.0f, dout);
+  to_blocks(from, scratch, visit, &from->out, problem->dv, 1.0f, out);
+  hd_lane_addresses(&from->lse, lanes, natural_lse);
+  for (int i = 0; i < visit->blocks; i++) {
+    const hd_attn_gradient *g = &visit->gradient[i];
+    begin_rows(problem, g, out[i], HD_MIN(lanes->count - g->block.shift, g->block.lanes), natural_lse + g->block.shift);
   }
 }
 

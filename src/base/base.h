@@ -57,6 +57,7 @@ struct heed_context {
   void *progress_user;
   heed_level level;
   int threads;
+  struct hd_crew *crew; /* threads that stand by; NULL: none do */
   char error[HD_ERROR_LENGTH];
 };
 
@@ -70,11 +71,18 @@ void hd_parallel(heed_context *context, int64_t count, heed_parallel_body body, 
 /* The same, where passes over the same rows follow each other: the pieces are shares of the workers, in order, and a worker helps with others' only when its own are taken. So it
  * finds in its cache what the pass before left there. */
 void hd_parallel_near(heed_context *context, int64_t count, heed_parallel_body body, void *argument);
+/* Carries `lead` out, once, on one thread while the others stand by for what hd_parallel hands out meanwhile; inside another such call, or with one thread, simply calls it. For what
+ * hands out much in quick succession: those who stand by keep their processors busy. */
+void hd_with_crew(heed_context *context, void (*lead)(void *), void *argument);
+/* hd_parallel of who leads; false: the call comes from within a piece, which must do it alone. */
+bool hd_crew_run(struct hd_crew *crew, int workers, int64_t count, heed_parallel_body body, void *argument);
 /* The default heed_parallel_for: OpenMP where the library is built with it. */
 void hd_parallel_openmp(void *user, int threads, int64_t count, heed_parallel_body body, void *argument);
 int hd_processors(void);
 /* Waits until *counter has reached value, which a piece that has begun will bring about. */
 void hd_wait_for(_Atomic int64_t *counter, int64_t value);
+/* Between two looks at what somebody else is about to change, `spins` after the first. */
+void hd_wait_turn(int64_t spins);
 
 /* Seconds of a steady clock. */
 double hd_now(void);

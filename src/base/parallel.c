@@ -51,7 +51,8 @@ int hd_workers(const heed_context *context, int64_t count) { return (int)HD_MAX(
 void hd_parallel(heed_context *context, int64_t count, heed_parallel_body body, void *argument) {
   if (count <= 0) return;
   int workers = hd_workers(context, count);
-  if (workers == 1) {
+  if (workers > 1 && context->crew && hd_crew_run(context->crew, workers, count, body, argument)) return;
+  if (workers == 1 || context->crew) {
     for (int64_t i = 0; i < count; i++) body(argument, i, 0);
   } else {
     context->parallel_for(context->parallel_user, workers, count, body, argument);
@@ -94,8 +95,19 @@ void hd_parallel_near(heed_context *context, int64_t count, heed_parallel_body b
   hd_parallel(context, workers, run_shares, &work);
 }
 
-/* The one waited for is at work, so a short spin mostly does; then others may have the processor. */
+/* The one waited for is at work, so a short spin mostly does, some tens of microseconds; then others may have the processor. */
+void hd_wait_turn(int64_t spins) {
+  if (spins > 1000) {
+    sched_yield();
+    return;
+  }
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
 void hd_wait_for(_Atomic int64_t *counter, int64_t value) {
-  for (int spins = 0; atomic_load_explicit(counter, memory_order_acquire) < value; spins++)
-    if (spins > 1000) sched_yield();
+  for (int64_t spins = 0; atomic_load_explicit(counter, memory_order_acquire) < value; spins++) hd_wait_turn(spins);
 }

@@ -213,9 +213,23 @@ static heed_tensor *states(heed_learner *learner, heed_tape *tape, heed_tensor *
   return learner->body->states(learner, tape, ids);
 }
 
+/* A pass over all layers, and what it gives. */
+typedef struct pass {
+  heed_learner *learner;
+  heed_tape *tape;
+  heed_tensor *ids, *targets, *out;
+} pass;
+
+static void find_logits(void *argument) {
+  pass *p = argument;
+  heed_tensor *x = states(p->learner, p->tape, p->ids);
+  p->out = x ? p->learner->body->head(p->learner, p->tape, x) : NULL;
+}
+
 heed_tensor *heed_learner_logits(heed_learner *learner, heed_tape *tape, heed_tensor *ids) {
-  heed_tensor *x = states(learner, tape, ids);
-  return x ? learner->body->head(learner, tape, x) : NULL;
+  pass p = {.learner = learner, .tape = tape, .ids = ids};
+  if (learner) hd_with_crew(learner->context, find_logits, &p);
+  return p.out;
 }
 
 /* ---- the loss ------------------------------------------------------------------------------------------------------------------------ */
@@ -284,7 +298,7 @@ heed_tensor *hd_learner_loss_of(heed_learner *learner, heed_tape *tape, heed_ten
 }
 
 /* Where few places are asked for, as of masked tokens, the head is applied to those alone: it is a matrix as long as the vocabulary. */
-heed_tensor *heed_learner_loss(heed_learner *learner, heed_tape *tape, heed_tensor *ids, heed_tensor *targets) {
+static heed_tensor *loss_at(heed_learner *learner, heed_tape *tape, heed_tensor *ids, heed_tensor *targets) {
   heed_tensor *x = states(learner, tape, ids), *loss = NULL;
   asked a = {0};
   if (!x) return NULL;
@@ -296,4 +310,15 @@ heed_tensor *heed_learner_loss(heed_learner *learner, heed_tape *tape, heed_tens
   else loss = cross_entropy(tape, learner->body->head(learner, tape, x), targets, learner->smoothing);
   hd_release(learner->context, a.rows, a.all, 2 * sizeof *a.rows);
   return loss;
+}
+
+static void find_loss(void *argument) {
+  pass *p = argument;
+  p->out = loss_at(p->learner, p->tape, p->ids, p->targets);
+}
+
+heed_tensor *heed_learner_loss(heed_learner *learner, heed_tape *tape, heed_tensor *ids, heed_tensor *targets) {
+  pass p = {.learner = learner, .tape = tape, .ids = ids, .targets = targets};
+  if (learner) hd_with_crew(learner->context, find_loss, &p);
+  return p.out;
 }

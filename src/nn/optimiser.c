@@ -111,6 +111,8 @@ heed_view heed_optimiser_state(const heed_optimiser *o, int64_t i, int which) {
 
 typedef struct step {
   heed_optimiser *optimiser;
+  double learning_rate, clip;
+  heed_optimiser_report found;
   const hd_kernels *kernels;
   hd_adamw adamw[2]; /* without and with decay */
   hd_sgd sgd[2];
@@ -159,22 +161,28 @@ static void prepare(step *s, double rate, double factor) {
   }
 }
 
+static void carry_out(void *argument) {
+  step *s = argument;
+  heed_optimiser *o = s->optimiser;
+  heed_optimiser_report *found = &s->found;
+  hd_parallel_near(o->context, o->pieces, square_piece, s);
+  for (int64_t i = 0; i < o->pieces; i++) {
+    found->gradient_norm += o->square[i];
+    if (!isfinite(o->square[i]) && !found->not_finite) found->not_finite = heed_parameters_at(o->set, o->piece[i].parameter)->name;
+  }
+  found->gradient_norm = sqrt(found->gradient_norm);
+  if (found->not_finite) return;
+  o->steps++;
+  prepare(s, s->learning_rate, s->clip > 0 ? HD_MIN(s->clip / (found->gradient_norm + 1e-6), 1) : 1);
+  hd_parallel_near(o->context, o->pieces, move_piece, s);
+}
+
 heed_status heed_optimiser_step(heed_optimiser *o, double rate, double clip, heed_optimiser_report *report) {
   if (!o) return HEED_E_ARGUMENT;
-  heed_optimiser_report found = {0};
-  step s = {.optimiser = o, .kernels = hd_kernels_of(o->context)};
+  step s = {.optimiser = o, .kernels = hd_kernels_of(o->context), .learning_rate = rate, .clip = clip};
   HD_REQUIRE(rate >= 0 && isfinite(rate) && clip >= 0 && isfinite(clip), o->context, HEED_E_ARGUMENT,
              "heed_optimiser_step: rate %g, clip %g: allowed finite, 0 or more", rate, clip);
-  hd_parallel_near(o->context, o->pieces, square_piece, &s);
-  for (int64_t i = 0; i < o->pieces; i++) {
-    found.gradient_norm += o->square[i];
-    if (!isfinite(o->square[i]) && !found.not_finite) found.not_finite = heed_parameters_at(o->set, o->piece[i].parameter)->name;
-  }
-  found.gradient_norm = sqrt(found.gradient_norm);
-  if (report) *report = found;
-  if (found.not_finite) return HEED_OK;
-  o->steps++;
-  prepare(&s, rate, clip > 0 ? HD_MIN(clip / (found.gradient_norm + 1e-6), 1) : 1);
-  hd_parallel_near(o->context, o->pieces, move_piece, &s);
+  hd_with_crew(o->context, carry_out, &s);
+  if (report) *report = s.found;
   return HEED_OK;
 }

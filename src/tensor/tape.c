@@ -257,6 +257,15 @@ static heed_status differentiate(heed_tape *tape, hd_node *node) {
   return HEED_OK;
 }
 
+static void run_back(void *argument) {
+  heed_tape *tape = argument;
+  for (int64_t i = tape->count - 1; i >= 0; i--) {
+    tape->status = differentiate(tape, tape->nodes[i]);
+    if (tape->status != HEED_OK) return;
+    release(tape, tape->nodes[i]);
+  }
+}
+
 static heed_status backward(heed_tape *tape, heed_tensor *from, const heed_view *upstream) {
   heed_context *context = tape->context;
   char shape[2][HD_SHAPE_LENGTH];
@@ -280,11 +289,8 @@ static heed_status backward(heed_tape *tape, heed_tensor *from, const heed_view 
     if (!tape->pool.plan) to[0] = (add ? to[0] : 0) + 1;
   }
   from->buffer->begun = from->buffer->kept = tape->ran_back = true;
-  for (int64_t i = tape->count - 1; i >= 0; i--) {
-    HD_TRY(differentiate(tape, tape->nodes[i]));
-    release(tape, tape->nodes[i]);
-  }
-  return HEED_OK;
+  hd_with_crew(context, run_back, tape);
+  return tape->status;
 }
 
 heed_status heed_tape_backward(heed_tape *tape, heed_tensor *from, const heed_view *upstream) {

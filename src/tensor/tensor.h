@@ -15,6 +15,9 @@
 typedef struct hd_pool {
   heed_context *context;
   struct hd_pool_block *free;
+  struct hd_pool_slab *slabs;
+  char *slab; /* that arrays are cut from, its room and how much of it is used */
+  int64_t room, used;
   bool plan;                   /* only counts: what is handed out has no room for numbers */
   int64_t bytes, in_use, peak; /* taken from the allocator; handed out now; the most that was handed out at once */
 } hd_pool;

@@ -238,6 +238,63 @@ static void near_pieces_run_once(void **state) {
   }
 }
 
+/* One piece after another, the last first. */
+static void backwards(void *user, int threads, int64_t count, heed_parallel_body body, void *argument) {
+  (void)user, (void)threads;
+  for (int64_t i = count - 1; i >= 0; i--) body(argument, i, 0);
+}
+
+struct led {
+  heed_context *context;
+  int led;
+};
+
+static void nested_piece(void *argument, int64_t i, int worker) {
+  struct led *led = argument;
+  struct visits visits = {0};
+  (void)i, (void)worker;
+  hd_parallel(led->context, 5, visit_piece, &visits);
+  for (int k = 0; k < 200; k++) assert_int_equal(atomic_load(&visits.count[k]), k < 5);
+}
+
+static void lead_again(void *argument) { ++((struct led *)argument)->led; }
+
+/* Work of all sizes, hundreds of times, so that those who stand by come early, late and not at all. */
+static void lead(void *argument) {
+  struct led *led = argument;
+  const int64_t counts[] = {0, 1, 2, 3, 69, 200};
+  led->led++;
+  for (int n = 0; n < 300; n++) {
+    const int64_t count = counts[n % HD_COUNT(counts)];
+    struct visits visits;
+    for (int i = 0; i < 200; i++) atomic_init(&visits.count[i], 0), atomic_init(&visits.worker[i], -1);
+    (n % 2 ? hd_parallel : hd_parallel_near)(led->context, count, visit_piece, &visits);
+    for (int i = 0; i < 200; i++) {
+      assert_int_equal(atomic_load(&visits.count[i]), i < count);
+      assert_true(atomic_load(&visits.worker[i]) < hd_workers(led->context, count));
+    }
+  }
+  hd_parallel(led->context, 7, nested_piece, led);
+  hd_with_crew(led->context, lead_again, led);
+}
+
+/* What hd_parallel promises holds while threads stand by, whatever the host makes of its pieces. */
+static void crews_do_all_pieces(void **state) {
+  (void)state;
+  const struct {
+    int threads;
+    heed_parallel_for parallel_for;
+  } hosts[] = {{1, NULL}, {2, NULL}, {3, NULL}, {8, NULL}, {4, backwards}, {3, pthread_parallel}};
+  for (int h = 0; h < HD_COUNT(hosts); h++) {
+    heed_context *context =
+        test_context(&(heed_options){.size = sizeof(heed_options), .threads = hosts[h].threads, .parallel_for = hosts[h].parallel_for});
+    struct led led = {.context = context};
+    for (int n = 0; n < 3; n++) hd_with_crew(context, lead, &led);
+    assert_int_equal(led.led, 6);
+    heed_context_free(context);
+  }
+}
+
 static void files_are_written_aside(void **state) {
   (void)state;
   heed_context *context = test_context(NULL);
@@ -298,7 +355,7 @@ int main(void) {
       cmocka_unit_test(views_are_checked),       cmocka_unit_test(views_that_share_elements), cmocka_unit_test(packed_views_do_not_overlap),
       cmocka_unit_test(overlap_is_never_missed), cmocka_unit_test(rows_fold_into_a_matrix),   cmocka_unit_test(options_have_a_size),
       cmocka_unit_test(workers_have_work),       cmocka_unit_test(near_pieces_run_once),      cmocka_unit_test(files_are_written_aside),
-      cmocka_unit_test(levels_have_names),
+      cmocka_unit_test(levels_have_names),       cmocka_unit_test(crews_do_all_pieces),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
