@@ -109,7 +109,7 @@ INLINE void add_pair(const hd_additive *pairs, const float *q, const float *k, c
   for (int v = 0; v < ROW_VECTORS; v++) v_store(out + v * LANES, v_add(sum[v][0], sum[v][1]));
 }
 
-/* The sums of LANES pairs: as row_sum of each, all at once. */
+/* The sums of LANES pairs: as v_sum16 of each, all at once. */
 INLINE vf sums_side_by_side(const float (*lanes)[ROW_LANES]) {
   vf part[LANES];
   for (int pair = 0; pair < LANES; pair++) {

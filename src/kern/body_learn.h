@@ -23,7 +23,7 @@ INLINE float row_dot(const float *a, const float *b, int64_t n) {
       if (at >= n) break;
       sum[v] = v_fma(row_load(a + at, n - at), row_load(b + at, n - at), sum[v]);
     }
-  return row_sum(sum);
+  return v_sum16(sum);
 }
 
 /* ---- softmax ---------------------------------------------------------------------------------------------------------------------- */
@@ -44,8 +44,8 @@ INLINE void softmax_block(const float *x, int64_t n, float maximum, hd_softmax_s
       total[v] = v_add(total[v], value);
       sum[v] = v_add(sum[v], row_cut(v_exp(v_sub(value, v_set(maximum))), here));
     }
-  out->sum += row_sum(sum);
-  out->total += row_sum(total);
+  out->sum += v_sum16(sum);
+  out->total += v_sum16(total);
 }
 
 void KERNEL(softmax_sums)(const float *x, int64_t n, hd_softmax_sums *out) {
@@ -108,7 +108,7 @@ INLINE void norm_row_backward(const hd_norm_gradient *g, int64_t r, const bool c
       along[v] = v_fma(up, unit, along[v]);
     }
   if (!g->dx) return;
-  const vf mean = v_set(centered ? row_sum(sum) / (float)n : 0.0f), slope = v_set(row_sum(along) / (float)n);
+  const vf mean = v_set(centered ? v_sum16(sum) / (float)n : 0.0f), slope = v_set(v_sum16(along) / (float)n);
   for (int64_t i = 0; i < n; i += LANES) {
     vf unit = v_mul(v_sub(row_load(x + i, n - i), center), factor), up = row_load(dy + i, n - i);
     if (g->weight) up = v_mul(up, row_load(g->weight + i, n - i));
@@ -144,7 +144,7 @@ INLINE float square_block(const float *x, int64_t n) {
   }
   for (int s = 1; s < SQUARE_SUMS; s++)
     for (int v = 0; v < ROW_VECTORS; v++) sum[v] = v_add(sum[v], sum[s * ROW_VECTORS + v]);
-  return row_sum(sum);
+  return v_sum16(sum);
 }
 
 double KERNEL(sum_squares)(const float *x, int64_t n) {

@@ -82,7 +82,7 @@ INLINE void compare_rows(const float *y, const float *x, int64_t stride, int64_t
       for (int r = 0; r < rows; r++) sum[r][v] = v_fma(row_load(x + r * stride + at, n - at), b, sum[r][v]);
     }
 #pragma GCC unroll 4
-  for (int r = 0; r < rows; r++) out[r] = row_sum(sum[r]);
+  for (int r = 0; r < rows; r++) out[r] = v_sum16(sum[r]);
 }
 
 void KERNEL(compare)(const float *y, const float *x, int64_t rows, int64_t stride, int64_t n, float *out) {

@@ -39,7 +39,7 @@ INLINE float row_moment(const float *x, int64_t n, float mean, const bool plain)
         sum[v] = v_fma(apart, apart, sum[v]);
       }
     }
-  return row_sum(sum);
+  return v_sum16(sum);
 }
 
 float KERNEL(sum)(const float *x, int64_t n) { return row_moment(x, n, 0.0f, true); }

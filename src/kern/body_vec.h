@@ -92,15 +92,6 @@ void KERNEL(narrow)(const float *src, int64_t n, heed_type type, uint16_t *dst) 
 
 enum { ROW_LANES = 16, ROW_VECTORS = ROW_LANES / LANES };
 
-/* The tree: lane i with lane i + 8, then + 4, + 2, + 1. */
-INLINE float row_sum(const vf part[ROW_VECTORS]) {
-  float lane[ROW_LANES];
-  for (int v = 0; v < ROW_VECTORS; v++) v_store(lane + v * LANES, part[v]);
-  for (int half = ROW_LANES / 2; half; half /= 2)
-    for (int i = 0; i < half; i++) lane[i] += lane[i + half];
-  return lane[0];
-}
-
 float KERNEL(row_max)(const float *row, int64_t n) {
   vf top = v_set(-INFINITY);
   int64_t i = 0;
@@ -130,7 +121,7 @@ float KERNEL(row_exp2)(float *row, int64_t n, float maximum) {
     }
     if (here < ROW_LANES) memcpy(row + i, copy, (size_t)here * sizeof *row);
   }
-  return row_sum(sum);
+  return v_sum16(sum);
 }
 
 void KERNEL(row_scale)(float *row, int64_t n, float factor) {

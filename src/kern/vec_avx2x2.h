@@ -29,6 +29,7 @@ typedef vf vm;
   INLINE vf name(vf a, vf b) { return (vf){op(a.lo, b.lo), op(a.hi, b.hi)}; }
 
 INLINE vf v_load(const float *p) { return (vf){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+INLINE float v_sum16(const vf part[1]) { return y_sum(_mm256_add_ps(part[0].lo, part[0].hi)); }
 INLINE void v_store(float *p, vf x) {
   _mm256_storeu_ps(p, x.lo);
   _mm256_storeu_ps(p + 8, x.hi);

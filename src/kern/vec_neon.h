@@ -31,6 +31,11 @@ INLINE vf v_sqrt(vf a) { return vsqrtq_f32(a); }
 INLINE vf v_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
 INLINE vf v_max(vf a, vf b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
 INLINE vf v_min(vf a, vf b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
+INLINE float v_sum16(const vf part[4]) {
+  vf four = vaddq_f32(vaddq_f32(part[0], part[2]), vaddq_f32(part[1], part[3]));
+  float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
+  return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
+}
 INLINE vm v_gt(vf a, vf b) { return vcgtq_f32(a, b); }
 INLINE vm v_eq(vf a, vf b) { return vceqq_f32(a, b); }
 INLINE vf v_select(vm m, vf a, vf b) { return vbslq_f32(m, a, b); }

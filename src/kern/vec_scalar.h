@@ -31,6 +31,14 @@ INLINE vf v_sqrt(vf a) { return sqrtf(a); }
 INLINE vf v_fma(vf a, vf b, vf c) { return fmaf(a, b, c); }
 INLINE vf v_max(vf a, vf b) { return a > b ? a : b; }
 INLINE vf v_min(vf a, vf b) { return a < b ? a : b; }
+/* The sum of the 16 lanes of 16 / LANES vectors: lane i with lane i + 8, then + 4, + 2, + 1. */
+INLINE float v_sum16(const vf part[16]) {
+  float lane[16];
+  memcpy(lane, part, sizeof lane);
+  for (int half = 8; half; half /= 2)
+    for (int i = 0; i < half; i++) lane[i] += lane[i + half];
+  return lane[0];
+}
 INLINE vm v_gt(vf a, vf b) { return a > b; }
 INLINE vm v_eq(vf a, vf b) { return a == b; }
 INLINE vf v_select(vm m, vf a, vf b) { return m ? a : b; }

@@ -8,6 +8,11 @@ INLINE __m256 y_abs(__m256 a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a
 INLINE __m256 y_copysign(__m256 magnitude, __m256 sign) {
   return _mm256_or_ps(y_abs(magnitude), _mm256_and_ps(_mm256_set1_ps(-0.0f), sign));
 }
+/* Lane i with lane i + 4, then + 2, + 1. */
+INLINE float y_sum(__m256 a) {
+  __m128 four = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)), two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
 INLINE __m256 y_exponent(__m256 x) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(x), 23)); }
 INLINE __m256 y_load_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
 INLINE __m256 y_load_bf16(const uint16_t *p) {
