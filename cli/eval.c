@@ -1,4 +1,5 @@
 /* eval.c: `heed eval`: how well a model predicts a text, finds the masked tokens of one, labels texts, or solves the task it was trained on. */
+#include "eval_pairs.h"
 #include "input.h"
 #include "json.h"
 #include "model.h"
@@ -10,7 +11,9 @@
 typedef struct values {
   common_values common;
   const char *model, *data;
+  const char *targets;
   int64_t context, count;
+  search_values search;
 } values;
 
 /* Sums over everything that was predicted. */
@@ -160,7 +163,7 @@ done:
 
 /* ---- tasks ------------------------------------------------------------------------------------------------------------------- */
 
-enum { FRESH = 1000003 }; // batches beyond those that training looks at
+enum { TASK_SEQUENCES = 2000, FRESH = 1000003 }; // batches beyond those that training looks at
 
 static int eval_task(const loaded *m, heed_task *task, uint64_t seed, int64_t sequences, heed_session *session, float *logits, sums *s) {
   int64_t length = heed_task_length(task);
@@ -217,6 +220,12 @@ static void print(const loaded *m, const values *v, const sums *s, int what) {
   else out("bits per char  %.4f\ntokens         %lld\n", bits, (long long)s->tokens);
 }
 
+static int run_pairs(const loaded *m, const values *v) {
+  const eval_pairs_values pairs = {.which = {.pairs = v->data, .targets = v->targets, .count = v->count}, .search = v->search};
+  if (v->context) return usage_error("--context: %s translates: its pairs are whole", m->info.name);
+  return eval_pairs(m, v->model, &v->common, &pairs);
+}
+
 static int run(const void *pointer) {
   const values *v = pointer;
   loaded m = {0};
@@ -225,7 +234,12 @@ static int run(const void *pointer) {
   float *logits = NULL;
   sums s = {0};
   int code;
-  TRY(model_open(&v->common, v->model, &m));
+  TRY(model_open_any(&v->common, v->model, &m));
+  if (model_translates(&m)) {
+    code = run_pairs(&m, v);
+    goto done;
+  }
+  if (v->targets) TRY(usage_error("--targets: %s does not translate", m.info.name));
   TRY(trained_read(m.context, v->model, &trained));
   const bool is_labels = m.info.head != HEED_HEAD_TOKENS;
   bool is_task = !v->data && trained.is_task;
@@ -241,7 +255,8 @@ static int run(const void *pointer) {
     const bool apart = v->data || trained.validation[0]; // a file that training has not seen
     const char *file = v->data ? v->data : apart ? trained.validation : trained.data;
     TRY(eval_labelled(&m, file, apart ? (label_choice){0} : FOR_VALIDATION, session, length, logits, &s));
-  } else if (is_task) TRY(eval_task(&m, &trained.task, (uint64_t)v->common.seed, v->count, session, logits, &s));
+  } else if (is_task)
+    TRY(eval_task(&m, &trained.task, (uint64_t)v->common.seed, v->count ? v->count : TASK_SEQUENCES, session, logits, &s));
   else {
     const reading text = {v->data ? v->data : trained.data, v->data ? 0 : TRAINING_SHARE, length, trained.mask, (uint64_t)v->common.seed};
     TRY(eval_text(&m, &text, session, logits, &s));
@@ -259,22 +274,27 @@ static const option options[] = {
     OPTION("data", 0, TEXT, "FILE", data,
            "a text, or labelled texts, all of it (default: the held-out part of what the model was trained on)"),
     OPTION("context", 0, WHOLE, "N", context, "tokens of a window (default: the model's positions)", .low = 1, .high = 1e9),
-    OPTION("count", 'n', WHOLE, "N", count, "sequences of a task (default 2000)", .low = 1, .high = 1e9),
+    OPTION("targets", 0, TEXT, "FILE", targets, "who translates: the targets, a line each, where --data has sources alone"),
+    OPTION("count", 'n', WHOLE, "N", count, "sequences of a task (default 2000); pairs of a file, at most", .low = 1, .high = 1e9),
+    SEARCH_OPTIONS(search),
     {0},
 };
 
 const command command_eval = {
     .name = "eval",
     .summary = "measure loss, perplexity, bits a character, or exact answers",
-    .about = "Cuts a text into windows of the model's context, without overlap, and prints the mean loss of a token in nats, the "
-             "perplexity and the bits a character. A model trained on a task is asked sequences that training never showed: the exact "
-             "match is the share that it "
-             "gets right to the letter. An encoder is asked for masked tokens, the same for the same --seed: loss and perplexity are "
-             "theirs. One that was trained on labels prints how many it gets right, of the texts or of the words.",
-    .examples = "  heed eval nano\n  heed eval SmolLM2.gguf --data text.txt --context 512 --json\n",
+    .about =
+        "Cuts a text into windows of the model's context, without overlap, and prints the mean loss of a token in nats, the "
+        "perplexity and the bits a character. A model trained on a task is asked sequences that training never showed: the exact "
+        "match is the share that it "
+        "gets right to the letter. An encoder is asked for masked tokens, the same for the same --seed: loss and perplexity are "
+        "theirs. One that was trained on labels prints how many it gets right, of the texts or of the words. One that translates is "
+        "asked for pairs that training has not seen: it prints the loss of the right targets, the share that it writes to the token, and "
+        "BLEU and chrF as sacreBLEU has them, with their signatures.",
+    .examples = "  heed eval nano\n  heed eval dates --beam 4\n  heed eval SmolLM2.gguf --data text.txt --context 512 --json\n",
     .options = options,
     .takes = TAKES_MACHINE | TAKES_JSON | TAKES_SEED,
     .values_size = sizeof(values),
-    .defaults = &(const values){.count = 2000},
+    .defaults = &(const values){.search = {SEARCH_DEFAULTS}},
     .run = run,
 };

@@ -1,6 +1,6 @@
 /* train.c: `heed train gpt|llama|encoder|task|from`: from options to a run, and the commands. What a run is to be is train_settings.c's, what it learns from train_data.c's, the loop
  * train_run.c's. */
-#include "train.h"
+#include "train_options.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -102,31 +102,37 @@ done:
   return code;
 }
 
-static int train(const train_values *given, heed_learner_kind kind) {
+/* What the options say of any learner. */
+static void fill_model(const train_values *v, heed_learner_options *model) {
+  model->size = sizeof *model;
+  model->layers = v->layers;
+  model->heads = v->heads;
+  model->kv_heads = v->kv_heads;
+  model->width = v->width;
+  model->feed_forward = v->feed_forward;
+  model->context = v->context;
+  model->rotary = v->rotary;
+  model->no_bias = v->no_bias;
+  model->untied = v->untied;
+  model->gelu_erf = v->gelu_erf;
+  model->norm_before = v->norm_before;
+  model->relu = v->relu;
+  model->dropout = v->dropout;
+  model->spread = v->spread;
+  model->smoothing = v->smoothing;
+  model->seed = (uint64_t)v->common.seed;
+}
+
+int train(const train_values *given, const heed_learner_options *form) {
   train_values v = *given;
   training t = {.v = &v, .options.size = sizeof t.options, .state.size = sizeof t.state, .head = train_head(given)};
   int code;
-  if (!v.task && !v.data) return usage_error("--data: a text to train on is missing");
-  if (v.validation && t.head == HEED_HEAD_TOKENS) return usage_error("--validation: goes with --objective class and labels");
+  if (!v.arch && !v.task && !v.data) return usage_error("--data: a text to train on is missing");
+  if (!v.arch && v.validation && t.head == HEED_HEAD_TOKENS) return usage_error("--validation: goes with --objective class and labels");
   train_settings_fill(&v);
-  if (v.model && strcmp(v.model, "llama") == 0) kind = HEED_LEARNER_LLAMA;
-  heed_learner_options model = {.size = sizeof model,
-                                .kind = kind,
-                                .layers = v.layers,
-                                .heads = v.heads,
-                                .kv_heads = v.kv_heads,
-                                .width = v.width,
-                                .feed_forward = v.feed_forward,
-                                .context = v.context,
-                                .rotary = v.rotary,
-                                .no_bias = v.no_bias,
-                                .untied = v.untied,
-                                .gelu_erf = v.gelu_erf,
-                                .norm_before = v.norm_before,
-                                .relu = v.relu,
-                                .dropout = v.dropout,
-                                .spread = v.spread,
-                                .seed = (uint64_t)v.common.seed};
+  heed_learner_options model = *form;
+  if (v.model && strcmp(v.model, "llama") == 0) model.kind = HEED_LEARNER_LLAMA;
+  fill_model(&v, &model);
   if (!v.from && v.width % v.heads != 0)
     return usage_error("--heads: must divide --width (got %lld and %lld)", (long long)v.heads, (long long)v.width);
   if (!v.from && v.kv_heads > 0 && v.heads % v.kv_heads != 0)
@@ -144,49 +150,11 @@ done:
 
 /* ---- commands --------------------------------------------------------------------------------------------------------------- */
 
-typedef train_values values;
-
-static int run_gpt(const void *v) { return train(v, HEED_LEARNER_GPT); }
-static int run_llama(const void *v) { return train(v, HEED_LEARNER_LLAMA); }
-static int run_encoder(const void *v) { return train(v, HEED_LEARNER_ENCODER); }
-static int run_from(const void *v) { return train(v, HEED_LEARNER_GPT); }
-static int run_task(const void *v) { return train(v, HEED_LEARNER_GPT); }
-
-#define SIZE_OPTIONS                                                                                                                       \
-  OPTION("layers", 0, WHOLE, "N", layers, "layers (default 4; tasks 2)", .low = 1, .high = 10000),                                         \
-      OPTION("heads", 0, WHOLE, "N", heads, "query heads (default 4)", .low = 1, .high = 4096),                                            \
-      OPTION("kv-heads", 0, WHOLE, "N", kv_heads, "key/value heads (default: as many as query heads)", .low = 1, .high = 4096),            \
-      OPTION("width", 0, WHOLE, "N", width, "width of the model (default 128)", .low = 1, .high = 262144),                                 \
-      OPTION("init-std", 0, NUMBER, "X", spread, "standard deviation of the weights at the start (default 0.02; tasks 0.05)", .low = 1e-6, \
-             .high = 10),                                                                                                                  \
-      OPTION("feed-forward", 0, WHOLE, "N", feed_forward, "width inside the feed-forward layers (default: 4 widths, gated 8/3)", .low = 1, \
-             .high = 262144)
-
-#define RUN_OPTIONS                                                                                                                        \
-  OPTION("batch", 0, WHOLE, "N", batch, "sequences in a batch (default 12; tasks 64, from a model 8)", .low = 1, .high = 1e6),             \
-      OPTION("accumulate", 0, WHOLE, "N", accumulate, "batches whose gradients make a step (default 1)", .low = 1, .high = 1e6),           \
-      OPTION("steps", 0, WHOLE, "N", steps, "steps in all (default 2000; addition 3000, from a model 200)", .low = 1, .high = 1e12),       \
-      OPTION("lr", 0, NUMBER, "X", rate, "learning rate at its highest (default 0.001; tasks 0.002, from a model 0.0001)", .low = 0,       \
-             .high = 1e3),                                                                                                                 \
-      OPTION("min-lr", 0, NUMBER, "X", least_rate, "where the schedule ends (default lr / 10; tasks lr / 20)", .low = 0, .high = 1e3),     \
-      OPTION("warmup", 0, WHOLE, "N", warmup, "steps over which the rate rises (default 100; from a model 20)", .low = 0, .high = 1e12),   \
-      OPTION("schedule", 0, CHOICE, NULL, schedule, "how the rate falls", .choices = "cosine|inverse-sqrt|constant"),                      \
-      OPTION("decay", 0, NUMBER, "X", decay, "weight decay of matrices (default 0.1; tasks and from a model 0.01)", .low = 0,              \
-             .high = 1e3),                                                                                                                 \
-      OPTION("clip", 0, NUMBER, "X", clip, "largest norm of a gradient, 0: any (default 1)", .low = 0, .high = 1e9),                       \
-      OPTION("beta1", 0, NUMBER, "X", beta1, "of AdamW (default 0.9)", .low = 0, .high = 0.999999),                                        \
-      OPTION("beta2", 0, NUMBER, "X", beta2, "of AdamW (default 0.99)", .low = 0, .high = 0.999999),                                       \
-      OPTION("dropout", 0, NUMBER, "P", dropout, "of embeddings, weights and sublayers (default 0)", .low = 0, .high = 0.99),              \
-      OPTION("out", 0, TEXT, "DIR", out, "where model and checkpoints go", .required = true),                                              \
-      OPTION("resume", 0, FLAG, NULL, resume, "go on from the newest checkpoint in DIR"),                                                  \
-      OPTION("save-every", 0, WHOLE, "N", save_every, "steps between checkpoints (default: as validations)", .low = 1, .high = 1e12),      \
-      OPTION("eval-every", 0, WHOLE, "N", eval_every, "steps between validations (default: ten in all)", .low = 1, .high = 1e12),          \
-      OPTION("patience", 0, WHOLE, "N", patience, "stop after so many validations without a better one (default 0: never)", .low = 0,      \
-             .high = 1e6),                                                                                                                 \
-      OPTION("on-nan", 0, CHOICE, NULL, on_nan, "what to do where a gradient is not finite", .choices = "stop|skip"),                      \
-      OPTION("log", 0, TEXT, "FILE", log, "a JSON object a step"), OPTION("csv", 0, TEXT, "FILE", csv, "a line a step"), {                 \
-    0                                                                                                                                      \
-  }
+static int run_gpt(const void *v) { return train(v, &(heed_learner_options){.kind = HEED_LEARNER_GPT}); }
+static int run_llama(const void *v) { return train(v, &(heed_learner_options){.kind = HEED_LEARNER_LLAMA}); }
+static int run_encoder(const void *v) { return train(v, &(heed_learner_options){.kind = HEED_LEARNER_ENCODER}); }
+static int run_from(const void *v) { return train(v, &(heed_learner_options){.kind = HEED_LEARNER_GPT}); }
+static int run_task(const void *v) { return train(v, &(heed_learner_options){.kind = HEED_LEARNER_GPT}); }
 
 #define TEXT_OPTIONS                                                                                                                       \
   OPTION("data", 0, TEXT, "FILE", data, "the text; its last tenth is for validation"),                                                     \
@@ -195,11 +163,6 @@ static int run_task(const void *v) { return train(v, HEED_LEARNER_GPT); }
       OPTION("context", 0, WHOLE, "N", context, "positions (default 64; labelled texts: the longest, at most 512)", .low = 1,              \
              .high = 1e9),                                                                                                                 \
       OPTION("preset", 0, CHOICE, NULL, preset, "sizes and rates that go together", .choices = TRAIN_PRESETS)
-
-#define UNSAID                                                                                                                             \
-  .on_nan = "stop", .schedule = "cosine", .layers = -1, .heads = -1, .kv_heads = -1, .width = -1, .feed_forward = -1, .context = -1,       \
-  .batch = -1, .accumulate = -1, .steps = -1, .warmup = -1, .save_every = -1, .eval_every = -1, .rate = NAN, .least_rate = NAN,            \
-  .decay = NAN, .clip = NAN, .dropout = NAN, .beta1 = NAN, .beta2 = NAN, .spread = NAN
 
 static const option gpt_options[] = {
     TEXT_OPTIONS,
@@ -259,11 +222,6 @@ static const option from_options[] = {
     OPTION("mask", 0, NUMBER, "P", mask, "encoders: share of the tokens that it has to find (default 0.15)", .low = 0.001, .high = 1),
     RUN_OPTIONS,
 };
-
-#define TRAIN_ABOUT                                                                                                                        \
-  "DIR then is a Hugging Face directory (model.safetensors, config.json, tokenizer.json) that heed and others load, with the checkpoints " \
-  "beside it. Ctrl-C and SIGTERM save and say how to go on; a resumed run repeats the uninterrupted one bit for bit, on any number of "    \
-  "threads."
 
 const command command_train_gpt = {
     .name = "train gpt",

@@ -4,6 +4,8 @@
 
 #include "labelled.h"
 #include "output.h"
+#include "pair_rows.h"
+#include "pair_task.h"
 
 #include "heed/train.h"
 
@@ -21,6 +23,12 @@ typedef struct train_values {
   bool reverse_digits;
   const char *task, *model; /* model: of a task, gpt or llama */
   const char *from;         /* the model that a run begins with */
+  const char *arch, *score; /* arch: of what translates, NULL: something else is trained; score: of a recurrent decoder, NULL: as usual */
+  const char *targets, *validation_targets, *pair_task, *on_long;
+  pair_task_values pair_values;
+  int64_t examples, source_context, encoder_layers;
+  double smoothing;
+  bool separate, learned;
   text_list freeze;
 } train_values;
 
@@ -48,7 +56,15 @@ typedef struct training {
   label_list labels; /* of an encoder that is to say labels, and its rows */
   label_rows train_rows, valid_rows;
   heed_labelled_data labelled_train, labelled_valid;
+  bool has_pairs;                   /* of who translates */
+  heed_pair_task pair_task;         /* size 0: they are those of a file */
+  heed_tokenizer *target_tokenizer; /* NULL: one reads both sides */
+  pair_rows pair_train_rows, pair_valid_rows;
+  heed_pair_data pairs_train, pairs_valid;
 } training;
+
+/* A command: form is what it alone knows of the model. */
+int train(const train_values *given, const heed_learner_options *form);
 
 /* What an encoder is to say, by --objective. */
 heed_head train_head(const train_values *v);
@@ -61,6 +77,14 @@ int train_settings_describe(training *t, const heed_learner_options *model);
 /* Tokenizer, sources and lengths of the data, and what the model must have for it (train_data.c). */
 int train_data_open(training *t, heed_learner_options *model);
 void train_data_close(training *t);
+/* "char", "bpe:N", ... are made from the text, with the special tokens of the options; anything else is a tokenizer's file. `from` is where the text comes from, for messages. */
+int train_tokenizer_open(heed_context *context, const char *kind, const char *from, heed_text text,
+                         const heed_tokenizer_train_options *options, heed_tokenizer **out);
+/* Of pairs (train_pairs.c). */
+int train_pairs_open(training *t, heed_learner_options *model);
+void train_pairs_close(training *t);
+/* Model and tokenizers into a directory that is there. */
+int train_save_model(const training *t, const char *directory);
 /* Of a text, what goes into training; the rest is for validation. */
 #define TRAINING_SHARE 0.9
 
@@ -68,10 +92,13 @@ void train_data_close(training *t);
 typedef struct trained {
   bool is_task;
   heed_task task;
-  char data[4096], validation[4096]; /* paths of the texts; "" */
-  double mask;                       /* share of tokens that were masked; 0: unknown */
-  int64_t steps;                     /* 0: unknown */
-  char command[4096], folder[4096];  /* that began it or went on with it last, and where; "" */
+  bool is_pair_task;
+  heed_pair_task pair_task;
+  char data[4096], validation[4096];            /* paths of the texts; "" */
+  char targets[4096], validation_targets[4096]; /* of pairs whose sides lie in files of their own */
+  double mask;                                  /* share of tokens that were masked; 0: unknown */
+  int64_t steps;                                /* 0: unknown */
+  char command[4096], folder[4096];             /* that began it or went on with it last, and where; "" */
 } trained;
 extern const char trained_name[];
 int trained_write(const training *t);

@@ -28,15 +28,19 @@ static bool is_made(const char *tokens) {
          !strncmp(tokens, "word:", 5);
 }
 
-/* That of the model a run goes on from, or what --tokens says, with the special tokens of the options where it is made. */
+int train_tokenizer_open(heed_context *context, const char *kind, const char *from, heed_text text,
+                         const heed_tokenizer_train_options *options, heed_tokenizer **out) {
+  if (!is_made(kind)) return check(context, heed_tokenizer_load(context, kind, out));
+  heed_status status = heed_tokenizer_train(context, kind, text, options, out);
+  if (status == HEED_E_ARGUMENT) return usage_error("--tokens: %s", heed_error(context));
+  if (status == HEED_E_FORMAT) return error_of(EXIT_BAD_FILE, "%s: %s", from, heed_error(context));
+  return check(context, status);
+}
+
+/* That of the model a run goes on from, or what --tokens says. */
 static int open_tokenizer(training *t, heed_text text, const heed_tokenizer_train_options *options, int64_t vocabulary) {
-  const char *kind = t->v->tokens;
   if (t->model) return open_tokenizer_of_model(t, vocabulary);
-  if (!is_made(kind)) return check(t->context, heed_tokenizer_load(t->context, kind, &t->tokenizer));
-  heed_status status = heed_tokenizer_train(t->context, kind, text, options, &t->tokenizer);
-  if (status == HEED_E_ARGUMENT) return usage_error("--tokens: %s", heed_error(t->context));
-  if (status == HEED_E_FORMAT) return error_of(EXIT_BAD_FILE, "%s: %s", t->v->data, heed_error(t->context));
-  return check(t->context, status);
+  return train_tokenizer_open(t->context, t->v->tokens, t->v->data, text, options, &t->tokenizer);
 }
 
 /* The same windows with masked tokens. */
@@ -195,6 +199,7 @@ done:
 }
 
 int train_data_open(training *t, heed_learner_options *model) {
+  if (t->v->arch) return train_pairs_open(t, model);
   if (t->v->task) return open_task(t, model);
   return t->head == HEED_HEAD_TOKENS ? open_text(t, model) : open_labelled(t, model);
 }
@@ -204,6 +209,7 @@ void train_data_close(training *t) {
   label_list_free(&t->labels);
   label_rows_free(&t->train_rows);
   label_rows_free(&t->valid_rows);
+  train_pairs_close(t);
   heed_tokenizer_free(t->tokenizer);
   free(t->text);
 }

@@ -44,7 +44,7 @@ static double accuracy_of(const heed_train_report *s) {
 static void say_validation(run *r, const heed_train_report *s) {
   const heed_evaluation *e = &s->evaluation;
   clear_line(r);
-  if (r->t->is_task)
+  if (r->t->is_task || r->t->has_pairs)
     note("step %lld: training loss %.4f, held out: loss %.4f, %.2f %% exact (%lld of %lld)%s", (long long)s->step, s->loss, e->loss,
          100.0 * (double)e->exact_sequences / (double)(e->sequences ? e->sequences : 1), (long long)e->exact_sequences,
          (long long)e->sequences, s->best ? ", best so far" : "");
@@ -151,6 +151,17 @@ static void write_logs(run *r, const heed_train_report *s) {
 
 /* ---- saving --------------------------------------------------------------------------------------------------------------------- */
 
+int train_save_model(const training *t, const char *directory) {
+  char path[4096];
+  int code = check(t->context, heed_learner_save(t->learner, t->tokenizer, directory));
+  if (code != EXIT_OK || !t->target_tokenizer) return code;
+  snprintf(path, sizeof path, "%s/target", directory);
+  TRY(output_directory(path));
+  TRY(check(t->context, heed_tokenizer_save(t->context, t->target_tokenizer, path)));
+done:
+  return code;
+}
+
 static int save(run *r) {
   training *t = r->t;
   const char *out = t->v->out;
@@ -160,7 +171,7 @@ static int save(run *r) {
     TRY(check(t->context, heed_checkpoint_save(t->context, out, t->learner, t->optimiser, &t->state, t->settings)));
   r->saved = t->state.step;
   // A run that was killed between the two has the checkpoint alone.
-  if (r->exported != t->state.step) TRY(check(t->context, heed_learner_save(t->learner, t->tokenizer, out)));
+  if (r->exported != t->state.step) TRY(train_save_model(t, out));
   r->exported = t->state.step;
 done:
   return code;
@@ -170,7 +181,7 @@ static int save_best(run *r) {
   char path[4096];
   snprintf(path, sizeof path, "%s/best", r->t->v->out);
   int code = output_directory(path);
-  return code != EXIT_OK ? code : check(r->t->context, heed_learner_save(r->t->learner, r->t->tokenizer, path));
+  return code != EXIT_OK ? code : train_save_model(r->t, path);
 }
 
 /* After each step. */
@@ -315,7 +326,8 @@ int training_run(training *t) {
   char frozen[64] = "";
   if (learning < all) snprintf(frozen, sizeof frozen, " (%lld of them frozen)", (long long)(all - learning));
   note("%lld parameters%s, %lld steps of %s%lld tokens, %.0f MB", (long long)all, frozen, (long long)t->options.steps,
-       t->head == HEED_HEAD_TOKENS ? "" : "up to ", (long long)(t->options.batch * t->options.length * t->options.accumulate),
+       t->head == HEED_HEAD_TOKENS && !t->has_pairs ? "" : "up to ",
+       (long long)(t->options.batch * t->options.length * t->options.accumulate),
        (double)(t->bytes + heed_parameters_bytes(set) + moments) / 1e6);
   code = finish(&r, run_steps(&r));
 done:

@@ -33,6 +33,8 @@ static const preset presets[] = {
 #define TASK_RATES .warmup = 100, .rate = 2e-3, .decay = 0.01, .beta2 = 0.99, .spread = 0.05
 static const preset text_defaults = {.layers = 4, .heads = 4, .width = 128, .context = 64, .batch = 12, TEXT_RATES};
 static const preset labelled_defaults = {.layers = 4, .heads = 4, .width = 128, .batch = 16, TEXT_RATES};
+static const preset pair_defaults = {.layers = 3, .heads = 4, .width = 128, .batch = 64, .steps = 3000, .warmup = 200, .rate = 1e-3,
+                                     .decay = 0.01, .beta2 = 0.98};
 static const preset from_defaults = {.batch = 8, .steps = 200, .warmup = 20, .rate = 1e-4, .decay = 0.01, .beta2 = 0.99};
 static const preset task_defaults[] = {
     // rotary positions make it find the place by what stands before it, and look there: the diagonal
@@ -91,6 +93,7 @@ heed_head train_head(const train_values *v) {
 static const preset *defaults_of(const train_values *v) {
   const preset *p = task_defaults;
   if (v->from) return &from_defaults;
+  if (v->arch) return &pair_defaults;
   if (!v->task) return train_head(v) == HEED_HEAD_TOKENS ? &text_defaults : &labelled_defaults;
   while (p->name && strcmp(p->name, v->task) != 0) p++;
   return p;
@@ -107,6 +110,8 @@ void train_settings_fill(train_values *v) {
   fill_number(&v->least_rate, v->rate / (v->task ? 20 : 10));
   fill_number(&v->clip, 1);
   fill_number(&v->dropout, 0);
+  fill_number(&v->smoothing, 0);
+  if (v->arch) fill_number(&v->spread, 0); // as the learner has it
   fill_number(&v->beta1, 0.9);
 }
 
@@ -184,6 +189,32 @@ static void put_labelled(FILE *to, const training *t) {
   fprintf(to, "texts-hash %016llx\n", (unsigned long long)hash);
 }
 
+static uint64_t fingerprint_of_pairs(uint64_t hash, const heed_pair_data *data) {
+  hash = fingerprint(hash, data->source, data->source_begin[data->count]);
+  return fingerprint(hash, data->target, data->target_begin[data->count]);
+}
+
+/* Of who translates. */
+static void put_pairs(FILE *to, const training *t, const heed_learner_options *m) {
+  const train_values *v = t->v;
+  put_word(to, "arch", v->arch);
+  put_word(to, "score", v->score ? v->score : "usual");
+  put_word(to, "pair-task", v->pair_task ? v->pair_task : "none");
+  put_whole(to, "pair-least", t->pair_task.least);
+  put_whole(to, "pair-most", t->pair_task.most);
+  put_whole(to, "pair-symbols", t->pair_task.symbols);
+  put_whole(to, "source", m->source);
+  put_whole(to, "source-vocabulary", m->source_vocabulary);
+  put_whole(to, "encoder-layers", m->encoder_layers);
+  put_whole(to, "norm-before", m->norm_before);
+  put_whole(to, "learned", m->learned);
+  put_number(to, "smoothing", m->smoothing);
+  put_whole(to, "pairs", t->pairs_train.count);
+  put_whole(to, "validation-pairs", t->pairs_valid.count);
+  uint64_t hash = fingerprint_of_pairs(fingerprint_of_pairs(NO_HASH, &t->pairs_train), &t->pairs_valid);
+  fprintf(to, "pairs-hash %016llx\n", (unsigned long long)hash);
+}
+
 int train_settings_describe(training *t, const heed_learner_options *m) {
   size_t length;
   FILE *to = open_memstream(&t->settings, &length);
@@ -198,6 +229,7 @@ int train_settings_describe(training *t, const heed_learner_options *m) {
   }
   for (int i = 0; i < t->v->freeze.count; i++) put_word(to, "freeze", t->v->freeze.items[i]);
   if (m->head != HEED_HEAD_TOKENS) put_labelled(to, t);
+  if (t->has_pairs) put_pairs(to, t, m);
   const bool whole = !ferror(to);
   return fclose(to) == 0 && whole ? EXIT_OK : error_of(EXIT_NO_MEMORY, "out of memory: the settings of a run");
 }

@@ -48,6 +48,9 @@ typedef struct heed_translate_options {
   bool want_weights;        /* cross-attention of each token of the results */
   bool has_layer, has_head; /* otherwise the mean of all layers, of all heads */
   int64_t layer, head;
+  bool
+      by_value; /* a head's weight of a token counts as it reaches the result: times the length of the token's value vector, the row brought back to the sum 1. A token that is looked at for want of
+                    anything better tends to have a short one (Kobayashi et al., "Attention is not only a weight", 2020; here without the output matrix). HEED_E_UNSUPPORTED without values */
 
   int64_t batch; /* sources that are under way at once; 0: 32. Changes no bit. */
 

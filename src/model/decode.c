@@ -304,6 +304,7 @@ static heed_status advance(decoding *d) {
       hd_grow(d->context, "tokens under way", &d->nodes, &d->node_room, d->node_count + d->search_count * d->looked_at, sizeof *d->nodes));
   hd_step_weights weights = {.layer = d->options.has_layer ? d->options.layer : NONE,
                              .head = d->options.has_head ? d->options.head : NONE,
+                             .by_value = d->options.by_value,
                              .stride = d->longest_source};
   if (d->options.want_weights) {
     HD_TRY(hd_grow(d->context, "weights of tokens under way", &d->weights, &d->weight_room, (d->weight_rows + d->rows) * weights.stride,

@@ -19,6 +19,8 @@ typedef struct hd_target_rules {
 /* The weights that a step is asked for: of one layer and one head, or with −1 their mean over all layers, over all heads. */
 typedef struct hd_step_weights {
   int64_t layer, head;
+  bool
+      by_value; /* each times the length of its value, the values of a head shared out so that a row sums to 1; HEED_E_UNSUPPORTED where there are no values */
   float *
       to; /* [rows,stride]: row r gets the weights of all places of its source, which is at most `stride` long; the rest of a row stays as it is */
   int64_t stride;

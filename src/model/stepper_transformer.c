@@ -4,6 +4,8 @@
 #include "session.h"
 #include "stepper.h"
 
+#include <math.h>
+
 typedef struct row {
   int64_t sequence, source, length;
 } row;
@@ -91,6 +93,35 @@ static heed_status start(hd_stepper *stepper, const heed_sources *sources) {
 
 /* ---- a step -------------------------------------------------------------------------------------------------------------------------- */
 
+static double length_of_value(const hd_source *v, int64_t entry, int64_t head, int64_t key, float *scratch) {
+  int64_t stride;
+  double sum = 0;
+  const float *row = v->rows(v, entry, head, key, 1, scratch, &stride);
+  for (int64_t i = 0; i < v->columns; i++) sum += (double)row[i] * (double)row[i];
+  return sqrt(sum);
+}
+
+/* Weights [each,keys] of a head of an entry, times the lengths of `length` values; rows sum to 1 again. */
+static heed_status weigh_by_value(const hd_pass *pass, const hd_source *v, int64_t entry, int64_t head, int64_t each, int64_t length,
+                                  int64_t keys, float *weights) {
+  enum { TILE = 64 }; // rows that a source may write to scratch
+  double *lengths;
+  float *scratch;
+  HD_TRY(hd_allocate(pass->context, "lengths of values", length, sizeof *lengths, &lengths));
+  heed_status status = hd_allocate(pass->context, "a value", TILE * v->columns, sizeof *scratch, &scratch);
+  if (status == HEED_OK) {
+    for (int64_t i = 0; i < length; i++) lengths[i] = length_of_value(v, entry, head, i, scratch);
+    for (float *row = weights; row < weights + each * keys; row += keys) {
+      double sum = 0;
+      for (int64_t i = 0; i < length; i++) sum += (double)row[i] * lengths[i];
+      for (int64_t i = 0; i < length && sum > 0; i++) row[i] = (float)((double)row[i] * lengths[i] / sum);
+    }
+    hd_release(pass->context, scratch, TILE * v->columns, sizeof *scratch);
+  }
+  hd_release(pass->context, lengths, length, sizeof *lengths);
+  return status;
+}
+
 /* The weights of a call of cross-attention, added to what is asked for. */
 static heed_status add_weights(void *user, const hd_pass *pass, const hd_mixing *mixing) {
   const hd_step_weights *asked = user;
@@ -106,12 +137,16 @@ static heed_status add_weights(void *user, const hd_pass *pass, const hd_mixing 
   heed_status status = hd_attention_rows(pass->context, mixing->attention, NULL, &mixing->q, mixing->k, &rows, &view);
   for (int64_t e = 0; e < entries && status == HEED_OK; e++) {
     const int64_t length = mixing->attention->key_lengths ? mixing->attention->key_lengths[e] : keys;
-    for (int64_t h = 0; h < heads; h++)
+    for (int64_t h = 0; h < heads && status == HEED_OK; h++) {
+      float *of_head = found + (e * heads + h) * each * keys;
+      const int64_t kv = (asked->head >= 0 ? asked->head : h) / (spec->heads / spec->kv_heads);
+      if (asked->by_value) status = weigh_by_value(pass, mixing->v, e, kv, each, length, keys, of_head);
       for (int64_t r = 0; r < each; r++) {
-        const float *from = found + ((e * heads + h) * each + r) * keys;
+        const float *from = of_head + r * keys;
         float *to = asked->to + (mixing->row + e * each + r) * asked->stride;
         for (int64_t i = 0; i < length; i++) to[i] += share * from[i];
       }
+    }
   }
   hd_release(pass->context, found, floats, sizeof *found);
   return status;

@@ -9,7 +9,7 @@
 static heed_context *context;
 
 static const char *const families[] = {"t5", "bart", "marian"};
-enum { FAMILIES = 3, VOCABULARY = 96, MOST = 12 };
+enum { FAMILIES = 3, VOCABULARY = 96, WIDTH = 12, MOST = 12 };
 
 typedef struct expected {
   char path[256], file[300];
@@ -139,6 +139,66 @@ static void weights_are_those_expected(void **state) {
   }
 }
 
+/* What a session shows of weights and values of the last layer, as shares of what reaches the result. */
+typedef struct shares {
+  int64_t layer, head, group;
+  double share[16][32];
+} shares;
+
+static heed_status take_shares(void *user, const heed_layer_record *r) {
+  shares *s = user;
+  if (r->stage != HEED_STAGE_CROSS || r->layer != s->layer) return HEED_OK;
+  for (int64_t i = 0; i < r->queries; i++) {
+    const float *weights = r->weights + (s->head * r->queries + i) * r->keys;
+    double sum = 0;
+    for (int64_t j = 0; j < r->keys; j++) {
+      double length = 0;
+      for (int64_t c = 0; c < WIDTH; c++) length += pow((double)r->v[(s->head / s->group * r->keys + j) * WIDTH + c], 2);
+      sum += s->share[i][j] = (double)weights[j] * sqrt(length);
+    }
+    for (int64_t j = 0; j < r->keys; j++) s->share[i][j] /= sum;
+  }
+  return HEED_OK;
+}
+
+static void weights_by_value(void **state) {
+  (void)state;
+  for (int f = 0; f < FAMILIES; f++) {
+    expected e = {0};
+    expect_begin(&e, families[f]);
+    const heed_model_info info = test_info(e.model);
+    assert_int_equal(info.head_dim, WIDTH);
+    const heed_sources targets = {e.targets, e.target_begin, 2};
+    const int64_t n = e.target.dim[1];
+    shares s = {.layer = 2, .head = 3, .group = info.heads / info.kv_heads};
+    heed_translations *found = translated(&e, (heed_translate_options){.targets = &targets,
+                                                                       .want_weights = true,
+                                                                       .by_value = true,
+                                                                       .has_layer = true,
+                                                                       .layer = s.layer,
+                                                                       .has_head = true,
+                                                                       .head = s.head});
+    for (int64_t row = 0; row < 2; row++) {
+      const int64_t length = e.source_begin[row + 1] - e.source_begin[row];
+      heed_session *session = test_session(context, e.model, 0);
+      const heed_watch watch = {.size = sizeof watch, .record = take_shares, .user = &s, .want_qkv = true};
+      ok(context, heed_session_source(session, e.sources + e.source_begin[row], length, NULL));
+      ok(context, heed_session_run(session, (const int32_t *)e.target.data + row * n, n, NULL, 0, &watch));
+      const float *weights = heed_translations_of(found, row, NULL)->weights;
+      double moved = 0;
+      for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < length; j++) {
+          assert_true(fabs((double)weights[i * length + j] - s.share[i][j]) < 1e-6);
+          moved = fmax(moved, fabs((double)weights[i * length + j] - 1 / (double)length));
+        }
+      assert_true(moved > 0.01);
+      heed_session_free(session);
+    }
+    heed_translations_free(found);
+    expect_end(&e);
+  }
+}
+
 static void assert_same(const heed_translations *a, int64_t source, const heed_translations *b, int64_t other, int64_t length) {
   int64_t count, others;
   const heed_translation *x = heed_translations_of(a, source, &count), *y = heed_translations_of(b, other, &others);
@@ -204,6 +264,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(sequences_are_those_of_transformers),
       cmocka_unit_test(weights_are_those_expected),
+      cmocka_unit_test(weights_by_value),
       cmocka_unit_test(bits_do_not_depend_on_company),
       cmocka_unit_test(what_does_not_translate_is_refused),
   };
