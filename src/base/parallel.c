@@ -95,9 +95,12 @@ void hd_parallel_near(heed_context *context, int64_t count, heed_parallel_body b
   hd_parallel(context, workers, run_shares, &work);
 }
 
-/* The one waited for is at work, so a short spin mostly does, some tens of microseconds; then others may have the processor. */
+/* The one waited for is at work, so a spin mostly does; after a fifth of a millisecond others may have the processor. Who gives it away sooner gets it back late: whatever else runs, however
+ * unimportant, keeps it for milliseconds then. */
+enum { SPINS = 4000 };
+
 void hd_wait_turn(int64_t spins) {
-  if (spins > 1000) {
+  if (spins > SPINS) {
     sched_yield();
     return;
   }
