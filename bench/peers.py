@@ -410,9 +410,48 @@ def translator_state(torch, values):
     return found
 
 
+def torch_recurrent(torch, width, context, source, vocabulary):
+    """Bahdanau's model in PyTorch: nn.GRU reads, nn.GRUCell writes in a loop, keys projected once; its parameters under the names of ours."""
+    nn, functional = torch.nn, torch.nn.functional
+
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.encoder = nn.Embedding(vocabulary, width), nn.GRU(width, width, batch_first=True, bidirectional=True)
+            self.initial, self.key, self.query = nn.Linear(width, width), nn.Linear(2 * width, width), nn.Linear(width, width, bias=False)
+            self.score, self.cell, self.head = nn.Linear(width, 1, bias=False), nn.GRUCell(3 * width, width), nn.Linear(width, vocabulary)
+
+        def forward(self, ids, targets):
+            states, last = self.encoder(self.embedding(ids[:, :source]))
+            keys, state, x, out = self.key(states), torch.tanh(self.initial(last[1])), self.embedding(ids[:, source:]), []
+            for t in range(context):
+                weights = torch.softmax(self.score(torch.tanh(self.query(state)[:, None] + keys)).transpose(1, 2), -1)
+                state = self.cell(torch.cat([x[:, t], torch.bmm(weights, states)[:, 0]], 1), state)
+                out.append(state)
+            return functional.cross_entropy(self.head(torch.stack(out, 1)).flatten(0, 1), targets[:, source:].flatten())
+
+    return Recurrent()
+
+
+def recurrent_state(torch, values):
+    names = {"embedding.weight": "embedding.weight", "attention.score.weight": "score.weight", "attention.query.weight": "query.weight"}
+    for kind in ("weight", "bias"):
+        names |= {f"initial.{kind}": f"initial.{kind}", f"attention.key.{kind}": f"key.{kind}", f"head.{kind}": f"head.{kind}"}
+        names |= {f"encoder.{ours}.{kind}": f"encoder.{kind}_{theirs}" for ours, theirs in (("input", "ih_l0"), ("state", "hh_l0"), ("reverse_input", "ih_l0_reverse"), ("reverse_state", "hh_l0_reverse"))}
+    names |= {"decoder.input.bias": "cell.bias_ih", "decoder.state.weight": "cell.weight_hh", "decoder.state.bias": "cell.bias_hh"}
+    found = {theirs: values[ours].clone() for ours, theirs in names.items()}
+    found["score.weight"] = found["score.weight"][None]
+    found["cell.weight_ih"] = torch.cat([values["decoder.input.weight"], values["decoder.context.weight"]], 1)
+    return found
+
+
+# By kind: PyTorch's way to write it, and our parameters under its names.
+PEERS = {"GPT": (torch_gpt, lambda torch, values: values), "SEQ2SEQ": (torch_translator, translator_state), "RECURRENT": (torch_recurrent, recurrent_state)}
+
+
 def train(e, batch, goal, kind="GPT", **size):
     """A step from equal weights: loss and gradient norm of the first one are compared."""
-    torch, width, layers, context, source = e.torch, size["width"], size["layers"], size["context"], size.get("source", 0)
+    torch, width, layers, context, source = e.torch, size["width"], size.get("layers", 0), size["context"], size.get("source", 0)
     ids, targets = (torch.randint(size["vocabulary"], (batch, source + context), dtype=torch.int32) for _ in range(2))
     targets[:, :source] = -1
 
@@ -422,9 +461,8 @@ def train(e, batch, goal, kind="GPT", **size):
 
     def theirs():
         learner = Learner(e, kind, ids, targets, **size)
-        model = (torch_translator if source else torch_gpt)(torch, **size)
-        values = {name: t.clone() for name, t in learner.values().items()}
-        model.load_state_dict(translator_state(torch, values) if source else values)
+        model = PEERS[kind][0](torch, **size)
+        model.load_state_dict(PEERS[kind][1](torch, {name: t.clone() for name, t in learner.values().items()}))
         learner.close()
         optimiser, long_ids, long_targets = torch.optim.AdamW(model.parameters(), RATE, weight_decay=DECAY, fused=True), ids.long(), targets.long()
 
@@ -445,7 +483,7 @@ def train(e, batch, goal, kind="GPT", **size):
     matrices, of_source = 0, 0
     for name, t in learner.values().items():
         if t.ndim == 2 and name != "position.weight":
-            if name.startswith("encoder.") or ".cross_kv." in name:
+            if name.startswith(("encoder.", "attention.key.", "decoder.context.")) or ".cross_kv." in name:
                 of_source += t.numel()
             else:
                 matrices += t.numel()
@@ -516,6 +554,8 @@ def cases():
     for vocabulary in (64, 8000):
         found[f"train seq2seq transformer, vocabulary {vocabulary}"] = lambda e, v=vocabulary: train(e, 64, 1.3, vocabulary=v, **translator)
     found["train GPT-2 124 M"] = lambda e: train(e, 4, 1.35, layers=12, heads=12, width=768, context=64, vocabulary=50257)
+    for vocabulary in (64, 8000):
+        found[f"train seq2seq recurrent, vocabulary {vocabulary}"] = lambda e, v=vocabulary: train(e, 64, 1.5, kind="RECURRENT", width=256, source=30, context=30, vocabulary=v)
     for kind, name in (("float32", "f32"), ("bfloat16", "bf16")):
         found[f"decode 32/8 heads m32768 {name}"] = lambda e, kind=kind: decode(e, kind, 32768, None)
     return found

@@ -130,6 +130,9 @@ HEED_API heed_tensor *heed_tape_activate(heed_tape *tape, heed_tensor *x, heed_a
 /* x [...,2f], rows of gate and up side by side -> act(gate) · up [...,f]. With SILU: SwiGLU. */
 HEED_API heed_tensor *heed_tape_gate(heed_tape *tape, heed_tensor *x, heed_activation kind);
 
+/* x [...,columns] -> [...,columns / group]: the largest of each `group` neighbours (Goodfellow et al. 2013). HEED_E_SHAPE: columns are no multiple of the group. */
+HEED_API heed_tensor *heed_tape_maxout(heed_tape *tape, heed_tensor *x, int64_t group);
+
 /* ids i32 [...] -> those rows of table [vocabulary,width], perhaps stored as in a file: [...,width]. HEED_E_ARGUMENT: an id is not a row's. */
 HEED_API heed_tensor *heed_tape_embedding(heed_tape *tape, heed_tensor *ids, heed_tensor *table);
 /* The same of any x [n,width]: rows i32 [...] -> [...,width]. */

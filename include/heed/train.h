@@ -18,8 +18,25 @@ typedef enum heed_learner_kind {
   HEED_LEARNER_GPT,     /* decoder: LayerNorm before, GELU, learned positions (Radford et al. 2019) */
   HEED_LEARNER_LLAMA,   /* decoder: RMSNorm before, SwiGLU, rotary positions, grouped heads, no biases (Touvron et al. 2023) */
   HEED_LEARNER_ENCODER, /* encoder: all see all, LayerNorm after, exact GELU, learned positions, a norm of the embedding, BERT's head for masked tokens (Devlin et al. 2019) */
-  HEED_LEARNER_SEQ2SEQ /* encoder and decoder: LayerNorm after, ReLU, sinusoidal positions, one embedding for source, target and head, scaled by √width (Vaswani et al. 2017) */
+  HEED_LEARNER_SEQ2SEQ, /* encoder and decoder: LayerNorm after, ReLU, sinusoidal positions, one embedding for source, target and head, scaled by √width (Vaswani et al. 2017) */
+  HEED_LEARNER_RECURRENT /* gated recurrent units that read in both directions, others that write and look back at each step (Bahdanau et al. 2015); width, context, vocabulary, source are asked for */
 } heed_learner_kind;
+
+/* How a recurrent decoder with state s looks at the states e_j of the encoder. */
+typedef enum heed_learner_score {
+  HEED_LEARNER_ADDITIVE, /* w · tanh(Q s + K e_j) */
+  HEED_LEARNER_DOT,      /* s · e_j, e_j being the sum of both directions */
+  HEED_LEARNER_SCALED,   /* that divided by √width */
+  HEED_LEARNER_BILINEAR, /* s · K e_j */
+  HEED_LEARNER_NONE /* not at all: the last states of both directions, a fixed vector, are given to every step and to the first state (Cho et al. 2014) */
+} heed_learner_score;
+
+/* What a recurrent decoder's head reads. */
+typedef enum heed_learner_output {
+  HEED_LEARNER_STATE, /* the state */
+  HEED_LEARNER_TANH,  /* tanh(U s + V y + C c) of state, last token and context */
+  HEED_LEARNER_MAXOUT /* of the same sum, twice as wide, the larger of two neighbours (Goodfellow et al. 2013) */
+} heed_learner_output;
 
 /* A transformer to be made. Zero of a field is what the kind usually has. */
 typedef struct heed_learner_options {
@@ -43,11 +60,16 @@ typedef struct heed_learner_options {
   const char *const *label_names; /* [labels] texts without control characters; copied */
   double smoothing;               /* of the targets while it learns (heed_cross_entropy_options) */
   int64_t source;                 /* who translates: positions of the source, at least 1; `context` counts those of what is made of it */
-  int64_t source_vocabulary; /* seq2seq: of sources where they have one of their own, and so an embedding; 0: `vocabulary` is for both */
-  int64_t encoder_layers;    /* seq2seq; 0: as many as the decoder has */
-  bool learned;              /* seq2seq: learned instead of sinusoidal positions */
+  int64_t
+      source_vocabulary; /* who translates: of sources where they have one of their own, and so an embedding; 0: `vocabulary` is for both */
+  int64_t encoder_layers; /* seq2seq; 0: as many as the decoder has */
+  bool learned;           /* seq2seq: learned instead of sinusoidal positions */
   bool has_ends;      /* who translates: otherwise what is saved begins and ends targets with the first and last token of its tokenizer */
   int32_t start, end; /* the tokens that begin and end a target */
+  heed_learner_score score;   /* recurrent */
+  heed_learner_output output; /* recurrent */
+  double
+      sampling; /* recurrent: share of the decoder's tokens that are the learner's own guesses while it learns (Bengio et al. 2015; made all at once: Mihaylova & Martins 2019) */
 } heed_learner_options;
 
 typedef struct heed_learner heed_learner;

@@ -10,7 +10,8 @@ const hd_learner_body *hd_learner_body_of(heed_learner_kind kind) {
   static const hd_learner_body *const bodies[] = {[HEED_LEARNER_GPT] = &hd_transformer_body,
                                                   [HEED_LEARNER_LLAMA] = &hd_transformer_body,
                                                   [HEED_LEARNER_ENCODER] = &hd_transformer_body,
-                                                  [HEED_LEARNER_SEQ2SEQ] = &hd_transformer_body};
+                                                  [HEED_LEARNER_SEQ2SEQ] = &hd_transformer_body,
+                                                  [HEED_LEARNER_RECURRENT] = &hd_recurrent_body};
   const int i = (int)kind;
   return i >= 0 && i < HD_COUNT(bodies) ? bodies[i] : NULL;
 }

@@ -146,4 +146,8 @@ heed_status hd_transformer_start(hd_transformer_learner *t, const hd_transformer
 /* The names of labels where the head is for labels or a class, copied. HEED_E_ARGUMENT. */
 heed_status hd_transformer_name_labels(hd_transformer_learner *t, const char *const *names);
 
+/* ---- the recurrent encoder–decoder --------------------------------------------------------------------------------------------------- */
+
+extern const hd_learner_body hd_recurrent_body; /* learner_recurrent.c */
+
 #endif

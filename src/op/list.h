@@ -30,7 +30,8 @@
   X(softmax) \
   X(log_softmax) \
   X(matmul) \
-  X(gru)
+  X(gru) \
+  X(maxout)
 // clang-format on
 
 /* The table of an operation whose file has functions of the usual names; what else it says follows. HD_OPERATION(scale, .options = sizeof(settings)) defines hd_op_scale. */

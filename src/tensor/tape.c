@@ -76,6 +76,11 @@ int64_t heed_tape_peak_bytes(const heed_tape *tape) { return tape ? tape->pool.p
 int64_t hd_tape_bytes(const heed_tape *tape) { return tape->pool.bytes; }
 void hd_tape_set_plan(heed_tape *tape) { tape->pool.plan = true; }
 bool hd_tape_plans(const heed_tape *tape) { return tape->pool.plan; }
+bool hd_tape_learns(const heed_tape *tape) { return tape->training && !tape->inference; }
+uint64_t hd_tape_draw(heed_tape *tape, uint32_t *stream) {
+  *stream = ++tape->draws;
+  return tape->seed;
+}
 heed_status hd_tape_keep(heed_tape *tape, const char *what, int64_t count, size_t size, void *out) {
   return hd_arena_allocate(&tape->arena, tape->context, what, count, size, out);
 }

@@ -151,6 +151,10 @@ heed_tensor *hd_tape_apply(heed_tape *tape, const hd_operation *operation, int i
 void hd_tape_set_plan(heed_tape *tape);
 /* Whether it is so: values must not be looked at then. */
 bool hd_tape_plans(const heed_tape *tape);
+/* Whether it learns: it is neither for inference only nor without dropout. */
+bool hd_tape_learns(const heed_tape *tape);
+/* For draws that are no operation's: a stream of its own under the tape's seed. */
+uint64_t hd_tape_draw(heed_tape *tape, uint32_t *stream);
 /* What the tape has taken from the allocator for numbers, or would have. */
 int64_t hd_tape_bytes(const heed_tape *tape);
 /* Memory that stays until reset, for what an operation's options point at. */
