@@ -237,7 +237,7 @@ const command command_translate = {
         "standard error; the rest goes on, and the exit code says so at the end. --n-best prints NUMBER, tab, result; --scores puts the "
         "score, the log-probability divided by the length, in front of the result. Lines are translated many at once; with --batch 1, "
         "or at a terminal, each as it comes. What a line gives does not depend on the others.",
-    .examples = "  echo \"jeudi 4 mars 2021\" | heed translate dates\n  heed translate en-es --beam 5 --n-best 3 --scores < english.txt\n",
+    .examples = "  heed translate dates \"jeudi 4 mars 2021\"\n  heed translate en-es --beam 5 --n-best 3 --scores < english.txt\n",
     .options = options,
     .takes = TAKES_MACHINE | TAKES_JSON | TAKES_SEED,
     .values_size = sizeof(values),
