@@ -309,6 +309,35 @@ class Inspect(Case):
 # ---- commands that run a model ----------------------------------------------------------------------------------------------
 
 
+class Convert(Case):
+    AREN = f"{DATA}/models/aren-transliteration"
+
+    def test_ctranslate2(self):
+        out = self.path("aren")
+        self.assertEqual(self.prints("convert", self.AREN + "-i8", out), f"{out}: heed, 6 layers of an encoder and 6 of a decoder, width 32, 8 heads, "
+                         "vocabulary 43 (source 51), 182731 parameters\n")
+        self.assertEqual(sorted(os.listdir(out)), ["config.json", "model.safetensors", "target", "tokenizer.json", "tokenizer_config.json"])
+        found = json.loads(self.prints("convert", self.AREN, out, "--json"))
+        self.assertEqual([found[k] for k in ("encoder_layers", "layers", "encoder_vocabulary", "vocabulary")], [6, 6, 51, 43])
+
+    def test_inspect(self):
+        for path in (self.AREN, self.AREN + "/model.bin"):
+            text = self.prints("inspect", path)
+            self.assertIn("CTranslate2 2 · 200 tensors", text)
+            self.assertIn("TransformerBase", text)
+            self.assertRegex(text, r"decoder/layer_0/attention/linear_1/weight +F32 +\[64,32\]")
+        self.assertRegex(self.prints("inspect", self.AREN + "-i8"), r"encoder/layer_0/ffn/linear_0/weight +I8 +\[128,32\] +4096")
+
+    def test_others(self):
+        out = self.path("gpt")
+        self.assertIn("gpt2, 3 layers, width 48", self.prints("convert", SORT, out))
+        self.assertEqual(self.prints("generate", out, "--ids", "0,0,2,1,0,1", "-n", "5"), self.prints("generate", SORT, "--ids", "0,0,2,1,0,1", "-n", "5"))
+
+    def test_refusals(self):
+        self.refuses(UNSUPPORTED, ["a model of CTranslate2 is not run as it is", "heed convert"], "logits", self.AREN, "--ids", "1")
+        self.refuses(USAGE, "DIR", "convert", self.AREN)
+
+
 class Generate(Case):
     EXPECTED = json.loads(read_file(f"{DATA}/models/stories260k/expected.json"))["greedy_200_tokens"]
 

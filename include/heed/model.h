@@ -186,9 +186,16 @@ typedef struct heed_file_item {
   int64_t bytes;
 } heed_file_item;
 typedef bool (*heed_file_item_fn)(void *user, const heed_file_item *item);
-/* *format gets the static name of the file's format ("GGUF 3", "safetensors", "npy", "npz", "Hugging Face directory"). each
+/* *format gets the static name of the file's format ("GGUF 3", "safetensors", "npy", "npz", "Hugging Face directory", "CTranslate2 2"). each
  * returns false to stop, which is not an error. HEED_E_ARGUMENT, HEED_E_FILE, HEED_E_FORMAT, HEED_E_UNSUPPORTED, HEED_E_MEMORY. */
 HEED_API heed_status heed_file_inspect(heed_context *context, const char *path, const char **format, heed_file_item_fn each, void *user);
+
+/* Writes a model as a Hugging Face directory that heed reads, which is made if it is not there: weights in f32, configuration, tokenizer.
+ * path: a model of CTranslate2 (the directory with model.bin and its vocabularies, binary version 2, of its kinds TransformerBase and TransformerBig): an encoder–decoder of
+ * heed's own form, whose vocabularies become tokenizers where they are of characters, the target's in DIRECTORY/target; or whatever heed_model_load reads, under the name of the family that
+ * says all of it.
+ * HEED_E_UNSUPPORTED (a kind that heed does not know or cannot write), HEED_E_WRITE and those of heed_model_load. */
+HEED_API heed_status heed_convert(heed_context *context, const char *path, const char *directory);
 
 /* Arrays in and out: .npy, or one array of an .npz, .safetensors or .gguf as "file.npz:name". The view's data is owned by the context's allocator: heed_array_free.
  * Fortran order becomes strides, a single number has rank 1, integer types that heed_type lacks are widened. Arrays are written as .npy, packed, bf16 as f32.

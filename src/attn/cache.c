@@ -286,6 +286,16 @@ static int64_t first_kept(const heed_cache *cache, const sequence *s, int64_t le
   return HD_MAX(s->first, (length - keep) / HD_KEY_TILE * HD_KEY_TILE);
 }
 
+/* The first `rows` keys of a page into another; quantised sides go whole, whose scales lie apart from their codes. */
+static void copy_rows(const heed_cache *cache, const page *from, page *to, int64_t rows) {
+  const bool whole = cache->spec.type == HEED_CACHE_Q8_0;
+  for (int64_t head = 0; head < cache->spec.kv_heads; head++)
+    for (int values = 0; values < 2; values++) {
+      const int64_t width = width_of(cache, values), bytes = whole ? side_bytes(cache, width) : rows * row_bytes(cache, width);
+      memcpy((void *)side_rows(cache, to, head, values, 0).data, side_rows(cache, from, head, values, 0).data, (size_t)bytes);
+    }
+}
+
 /* Makes room for the keys up to `end`, of which those from `first` on are kept: pages and slots first, where memory may be missing, then old pages go and new ones come. */
 static heed_status make_room(heed_cache *cache, sequence *s, int64_t first, int64_t end) {
   int64_t held = end_page(s), leaving = HD_MIN(first / HD_KEY_TILE, held), given = 0;
@@ -299,7 +309,7 @@ static heed_status make_room(heed_cache *cache, sequence *s, int64_t first, int6
   give_pages(cache, s, first_page(s), leaving);
   if (copied) {
     page *own = take_page(cache);
-    memcpy((char *)own + HD_ALIGN, (char *)*last + HD_ALIGN, (size_t)(cache->page_bytes - HD_ALIGN));
+    copy_rows(cache, *last, own, s->length % HD_KEY_TILE);
     give_page(cache, *last);
     *last = own;
   }

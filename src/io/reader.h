@@ -16,7 +16,7 @@ enum { HD_MAX_FILES = 512 };
 struct hd_tensors {
   hd_arena arena;
   const char *path, *directory, *config_path, *format;
-  bool is_gguf;
+  bool is_gguf, is_ctranslate2;
   json_t *config;
   hd_file file[HD_MAX_FILES];
   int files;
@@ -37,8 +37,9 @@ heed_status hd_tensors_add_file(heed_context *context, hd_tensors *tensors, cons
 /* Room for that many metadata, once. */
 heed_status hd_tensors_reserve_meta(heed_context *context, hd_tensors *tensors, int64_t count);
 
-/* Both parse into an empty list. A shard adds only the tensors that `only` (name → file name) gives to the file name `shard`; NULL: all. */
+/* All parse into an empty list. A shard adds only the tensors that `only` (name → file name) gives to the file name `shard`; NULL: all. */
 heed_status hd_gguf_read(heed_context *context, hd_tensors *tensors, const char *path);
+heed_status hd_ctranslate2_read(heed_context *context, hd_tensors *tensors, const char *path);
 heed_status hd_safetensors_read(heed_context *context, hd_tensors *tensors, const char *path, const json_t *only, const char *shard);
 heed_status hd_safetensors_index_read(heed_context *context, hd_tensors *tensors, const char *path);
 

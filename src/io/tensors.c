@@ -116,12 +116,14 @@ static heed_status starts_as_gguf(heed_context *context, const char *path, bool 
 }
 
 static heed_status read_any(heed_context *context, hd_tensors *tensors) {
-  const char *path = tensors->path;
+  const char *path = tensors->path, *binary;
   bool gguf;
   if (hd_is_directory(path)) {
     tensors->directory = path;
     HD_TRY(join(context, tensors, path, "config.json", &tensors->config_path));
-    return read_directory(context, tensors);
+    HD_TRY(join(context, tensors, path, "model.bin", &binary));
+    const bool ctranslate2 = !hd_file_exists(tensors->config_path) && hd_file_exists(binary);
+    return ctranslate2 ? hd_ctranslate2_read(context, tensors, binary) : read_directory(context, tensors);
   }
   HD_TRY(parent(context, tensors, path, &tensors->directory));
   if (hd_ends_with(path, ".index.json")) {
@@ -134,6 +136,7 @@ static heed_status read_any(heed_context *context, hd_tensors *tensors) {
   }
   HD_TRY(starts_as_gguf(context, path, &gguf));
   if (gguf || hd_ends_with(path, ".gguf")) return hd_gguf_read(context, tensors, path);
+  if (hd_ends_with(path, "model.bin")) return hd_ctranslate2_read(context, tensors, path);
   HD_REQUIRE(hd_ends_with(path, ".safetensors"), context, HEED_E_FORMAT,
              "%s: not a model file that heed reads (allowed GGUF, .safetensors, or a Hugging Face directory)", path);
   tensors->format = "safetensors";
@@ -173,9 +176,12 @@ void hd_tensors_close(hd_tensors *tensors) {
 const char *hd_tensors_path(const hd_tensors *tensors) { return tensors->path; }
 const char *hd_tensors_format(const hd_tensors *tensors) { return tensors->format; }
 bool hd_tensors_is_gguf(const hd_tensors *tensors) { return tensors->is_gguf; }
+bool hd_tensors_is_ctranslate2(const hd_tensors *tensors) { return tensors->is_ctranslate2; }
 const json_t *hd_tensors_config(const hd_tensors *tensors) { return tensors->config; }
 const char *hd_tensors_config_path(const hd_tensors *tensors) { return tensors->config ? tensors->config_path : NULL; }
-const char *hd_tensors_directory(const hd_tensors *tensors) { return tensors->config ? tensors->directory : NULL; }
+const char *hd_tensors_directory(const hd_tensors *tensors) {
+  return tensors->config || tensors->is_ctranslate2 ? tensors->directory : NULL;
+}
 int64_t hd_tensors_count(const hd_tensors *tensors) { return tensors->count; }
 const hd_tensor *hd_tensors_at(const hd_tensors *tensors, int64_t i) { return entry_at(tensors, i); }
 

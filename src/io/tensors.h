@@ -1,4 +1,4 @@
-/* tensors.h: one reader for model files: GGUF, safetensors (whole or in shards), Hugging Face directories.
+/* tensors.h: one reader for model files: GGUF, safetensors (whole or in shards), Hugging Face directories, CTranslate2's model.bin.
  *
  * Opening reads and checks everything but the weights: after hd_tensors_open every tensor's bytes lie inside its file and no two
  * overlap. Weights are then read with pread, one tensor or part at a time, from any thread. What the numbers mean (families, tokenizers,
@@ -27,16 +27,17 @@ typedef struct hd_tensor {
 
 typedef struct hd_tensors hd_tensors;
 
-/* path: a GGUF file, a .safetensors file, a .safetensors.index.json, a Hugging Face directory, or a config in one (its name ends in
+/* path: a GGUF file, a model.bin of CTranslate2 or the directory that holds it, a .safetensors file, a .safetensors.index.json, a Hugging Face directory, or a config in one (its name ends in
  * .json). HEED_E_FILE, HEED_E_FORMAT, HEED_E_UNSUPPORTED, HEED_E_MEMORY; *out is NULL on error. The object keeps the allocator, not the
  * context, and never changes: it may be shared between threads. Borrowed pointers live until it is closed. */
 heed_status hd_tensors_open(heed_context *context, const char *path, hd_tensors **out);
 void hd_tensors_close(hd_tensors *tensors);
 
 const char *hd_tensors_path(const hd_tensors *tensors);   /* as given */
-const char *hd_tensors_format(const hd_tensors *tensors); /* "GGUF 3", "safetensors", "Hugging Face directory"; static */
+const char *hd_tensors_format(const hd_tensors *tensors); /* "GGUF 3", "safetensors", "Hugging Face directory", "CTranslate2 2"; static */
 bool hd_tensors_is_gguf(const hd_tensors *tensors);
-/* The parsed configuration of a Hugging Face directory, the path it was read from and the directory; NULL where there is none. */
+bool hd_tensors_is_ctranslate2(const hd_tensors *tensors);
+/* The parsed configuration of a Hugging Face directory, the path it was read from and the directory (also CTranslate2's); NULL where there is none. */
 const json_t *hd_tensors_config(const hd_tensors *tensors);
 const char *hd_tensors_config_path(const hd_tensors *tensors);
 const char *hd_tensors_directory(const hd_tensors *tensors);

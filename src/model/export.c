@@ -21,7 +21,7 @@ static heed_status path_in(hd_export *e, const char *directory, const char *name
   return HEED_OK;
 }
 
-static heed_status write_weights(hd_export *e, const char *directory) {
+heed_status hd_export_weights(hd_export *e, const char *directory) {
   heed_context *context = e->context;
   char *path;
   json_t *metadata = json_pack("{ss}", "format", "pt"); // transformers refuses a file that does not say so
@@ -60,7 +60,7 @@ heed_status heed_learner_save(const heed_learner *learner, const heed_tokenizer 
   hd_export e = {.context = context};
   hd_arena_init(&e.arena, context);
   heed_status status = learner->body->describe(learner, &e);
-  if (status == HEED_OK) status = write_weights(&e, directory);
+  if (status == HEED_OK) status = hd_export_weights(&e, directory);
   if (status == HEED_OK) status = write_config(&e, learner, tokenizer, directory);
   if (status == HEED_OK && tokenizer) status = heed_tokenizer_save(context, tokenizer, directory);
   // The files themselves are durable; their names are in the directory.

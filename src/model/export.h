@@ -21,4 +21,7 @@ struct hd_export {
 /* An array under a name, which is copied. `bring` may be NULL: the view has data; otherwise see hd_array. */
 void hd_export_put(hd_export *e, const char *name, heed_view view, void (*bring)(heed_context *, const void *, float *));
 
+/* Writes model.safetensors. */
+heed_status hd_export_weights(hd_export *e, const char *directory);
+
 #endif

@@ -34,6 +34,8 @@ heed_status hd_family_of(heed_context *context, const hd_tensors *tensors, hd_co
     HD_TRY(hd_meta_text(context, tensors, "general.architecture", &name));
   } else {
     const json_t *object = hd_tensors_config(tensors);
+    HD_REQUIRE(!hd_tensors_is_ctranslate2(tensors), context, HEED_E_UNSUPPORTED,
+               "%s: a model of CTranslate2 is not run as it is: `heed convert` makes a directory of it that heed reads", out->file);
     HD_REQUIRE(object, context, HEED_E_UNSUPPORTED,
                "%s: weights alone do not say what model they are (allowed a GGUF file, the directory, or the config.json in it)",
                out->file);

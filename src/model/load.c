@@ -72,6 +72,14 @@ static void add_end(ends *to, int64_t id) {
   if (id >= 0 && to->count < MAX_ENDS) to->id[to->count++] = (int32_t)id;
 }
 
+static heed_status keep_ids(const hd_config *config, heed_model *model, const ends *ids, const int32_t **out) {
+  int32_t *copy;
+  HD_TRY(hd_arena_allocate(&model->arena, config->context, "special tokens", ids->count, sizeof *copy, &copy));
+  memcpy(copy, ids->id, (size_t)ids->count * sizeof *copy);
+  *out = copy;
+  return HEED_OK;
+}
+
 /* eos_token_id: null, an id, or a list of ids. */
 static heed_status ends_of_json(const hd_json_place *in, heed_model *model, ends *out) {
   const int64_t vocabulary = model->spec.vocabulary;
@@ -119,7 +127,25 @@ static heed_status special_ids(const hd_json_place *in, heed_model *model, ends 
   const int64_t vocabulary = model->spec.vocabulary;
   HD_TRY(id_of_json(in, "decoder_start_token_id", vocabulary, &model->start));
   HD_TRY(id_of_json(in, "pad_token_id", HD_MAX(vocabulary, model->encoder->spec.vocabulary), &model->pad));
-  return id_of_json(in, "forced_eos_token_id", vocabulary, &model->forced_end);
+  HD_TRY(id_of_json(in, "forced_bos_token_id", vocabulary, &model->forced_first));
+  return id_of_json(in, "forced_eos_token_id", vocabulary, &model->forced_last);
+}
+
+/* bad_words_ids: what is not written. Lists of one token name ids that are never chosen, such as Marian's padding; longer ones would need a search that knows them. */
+static heed_status never_of_json(const hd_json_place *in, heed_model *model, ends *out) {
+  const char *key = "bad_words_ids";
+  const json_t *list;
+  if (!hd_json_has(in, key)) return HEED_OK;
+  HD_TRY(hd_json_array(in, key, &list));
+  for (size_t i = 0; i < json_array_size(list); i++) {
+    const json_t *words = json_array_get(list, i), *id = json_array_get(words, 0);
+    HD_REQUIRE(json_array_size(words) == 1, in->context, HEED_E_UNSUPPORTED,
+               "%s: this setting is not supported (%s, allowed lists of one token each)", in->file, key);
+    if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= model->spec.vocabulary)
+      return hd_json_wrong(in, key, "must be lists of ids of the vocabulary");
+    add_end(out, json_integer_value(id));
+  }
+  return HEED_OK;
 }
 
 static heed_status load_ends(const hd_config *config, heed_model *model) {
@@ -137,20 +163,20 @@ static heed_status load_ends(const hd_config *config, heed_model *model) {
   const char *turn_end = model->chat ? hd_chat_turn_end(model->chat) : NULL;
   if (turn_end) add_end(&found, heed_token_find(model->tokenizer, (heed_text){turn_end, strlen(turn_end)}));
 
-  int32_t *copy;
-  HD_TRY(hd_arena_allocate(&model->arena, config->context, "end tokens", found.count, sizeof *copy, &copy));
-  memcpy(copy, found.id, (size_t)found.count * sizeof *copy);
-  model->ends = copy;
   model->end_count = found.count;
-  return HEED_OK;
+  return keep_ids(config, model, &found, &model->ends);
 }
 
 /* How a decoder's text begins and is filled up. */
 static heed_status load_start(const hd_config *config, heed_model *model) {
-  model->start = model->pad = model->forced_end = -1;
+  ends never = {.count = 0};
+  model->start = model->pad = model->forced_first = model->forced_last = -1;
   if (!model->encoder) return HEED_OK;
   model->stepper = hd_stepper_transformer;
-  return read_ids(config, model, special_ids, NULL);
+  HD_TRY(read_ids(config, model, special_ids, NULL));
+  HD_TRY(read_ids(config, model, never_of_json, &never));
+  model->never_count = never.count;
+  return keep_ids(config, model, &never, &model->never);
 }
 
 bool hd_model_ends(const heed_model *model, int32_t id) {
@@ -174,9 +200,10 @@ static heed_status load_tokenizer(const hd_config *config, heed_model *model) {
   if (!model->tokenizer) return HEED_OK;
   heed_tokenizer_info info = {.size = sizeof info};
   HD_TRY(heed_tokenizer_describe(model->tokenizer, &info));
-  HD_REQUIRE(info.vocabulary <= model->spec.vocabulary, context, HEED_E_FORMAT,
+  const int64_t vocabulary = model->encoder ? model->encoder->spec.vocabulary : model->spec.vocabulary; // of what reads the text
+  HD_REQUIRE(info.vocabulary <= vocabulary, context, HEED_E_FORMAT,
              "%s: the tokenizer has tokens without an embedding (got %lld tokens, allowed %lld)", config->file, (long long)info.vocabulary,
-             (long long)model->spec.vocabulary);
+             (long long)vocabulary);
   return HEED_OK;
 }
 

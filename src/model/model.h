@@ -63,8 +63,10 @@ struct heed_model {
 
   const int32_t *ends; /* ids that end a text */
   int64_t end_count;
-  int32_t start, pad,
-      forced_end; /* where spec.cross: what a decoder's text begins with, what fills batches up, what its last possible token is; −1: none */
+  /* Where spec.cross: what a target begins with, what fills batches up, the only token that may come first and as the last of the longest allowed (−1: none), and what is never chosen. */
+  int32_t start, pad, forced_first, forced_last;
+  const int32_t *never;
+  int64_t never_count;
   const hd_chat_form *chat; /* NULL: no template, or one that heed does not know */
   const char *chat_system;  /* the system prompt that the template gives by itself, or NULL */
   bool chat_begins;         /* the template begins with the tokenizer's first token */

@@ -247,8 +247,10 @@ heed_status hd_stepper_transformer(heed_context *context, heed_model *model, hd_
                               .rules = {.start = model->start,
                                         .ends = model->ends,
                                         .end_count = model->end_count,
-                                        .forced_first = -1,
-                                        .forced_last = model->forced_end}},
+                                        .never = model->never,
+                                        .never_count = model->never_count,
+                                        .forced_first = model->forced_first,
+                                        .forced_last = model->forced_last}},
                      .model = heed_model_retain(model)};
   *out = &t->base;
   return HEED_OK;

@@ -1,6 +1,7 @@
-/* load_words.c: a vocab.txt alone, as the first published BERTs have it: a token a line, the line's number its id. What the text goes through stands in the tokenizer_config.json beside
- * it, or is what BERT's own tokenizer does. */
+/* load_words.c: vocabularies that are a list of tokens, a line each, the line's number its id. A vocab.txt alone, as the first published BERTs have it: what the text goes through stands in
+ * the tokenizer_config.json beside it, or is what BERT's own tokenizer does. And OpenNMT's, of which those of characters are tokenizers. */
 #include "load_json.h"
+#include "utf8.h"
 
 typedef struct words {
   heed_context *context;
@@ -77,15 +78,78 @@ static heed_status build(words *w, heed_tokenizer **out) {
   return check_repeats(w, &(*out)->vocabulary);
 }
 
-heed_status hd_tokenizer_load_words(heed_context *context, const char *path, heed_tokenizer **out) {
-  words w = {.context = context, .path = path};
-  *out = NULL;
-  heed_status status = build(&w, out);
+/* ---- OpenNMT ------------------------------------------------------------------------------------------------------------------------- */
+
+static const char unknown[] = "<unk>"; // no line has it in most files: it is the id behind the last
+static const char *const around[] = {"<blank>", "<s>", "</s>", unknown};
+
+static bool is_around(heed_text text) {
+  for (int64_t i = 0; i < HD_COUNT(around); i++)
+    if (hd_text_is(text, around[i])) return true;
+  return false;
+}
+
+static void character_at(const hd_tokenizer_spec *spec, int64_t id, hd_token *out) {
+  const words *w = spec->source;
+  const heed_text text = id < w->count ? w->tokens[id] : hd_text_of(unknown);
+  *out = (hd_token){.text = text, .kind = is_around(text) ? HD_CONTROL : HD_NORMAL};
+}
+
+/* Whether all other tokens are characters, so that any text can be cut into them without rules that the file does not have. */
+static heed_status are_characters(const words *w, bool *all) {
+  uint32_t code;
+  *all = true;
+  for (int64_t id = 0; id < w->count; id++) {
+    const heed_text text = w->tokens[id];
+    HD_REQUIRE(text.length > 0, w->context, HEED_E_FORMAT, "%s: line %lld is empty", w->path, (long long)id + 1);
+    HD_REQUIRE(hd_utf8_valid(text.data, text.length) == text.length, w->context, HEED_E_FORMAT, "%s: line %lld is not UTF-8", w->path,
+               (long long)id + 1);
+    if (!is_around(text) && (size_t)hd_utf8_next(text.data, text.length, &code) != text.length) *all = false;
+  }
+  return HEED_OK;
+}
+
+static heed_status build_characters(words *w, hd_open_nmt_vocabulary *ids, heed_tokenizer **out) {
+  bool all;
+  HD_TRY(read_lines(w));
+  HD_TRY(are_characters(w, &all));
+  const int32_t in_line = find(w, unknown);
+  *ids = (hd_open_nmt_vocabulary){.count = w->count + (in_line < 0),
+                                  .blank = find(w, "<blank>"),
+                                  .begin = find(w, "<s>"),
+                                  .end = find(w, "</s>"),
+                                  .unknown = in_line < 0 ? (int32_t)w->count : in_line};
+  if (!all) return HEED_OK;
+  const hd_tokenizer_spec spec = {
+      .file = w->path,
+      .tokens_place = "tokens",
+      .settings = {.spelling = HD_SPELLS_PLAIN, .bos = ids->begin, .eos = ids->end, .unknown = ids->unknown, .stand_in = ids->unknown},
+      .token_count = ids->count,
+      .source = w,
+      .token = character_at};
+  HD_TRY(hd_tokenizer_new(w->context, &spec, out));
+  return check_repeats(w, &(*out)->vocabulary);
+}
+
+/* Gives back what loading took, and after an error the tokenizer too. */
+static heed_status finish(words *w, heed_tokenizer **out, heed_status status) {
   if (status != HEED_OK) {
     heed_tokenizer_free(*out);
     *out = NULL;
   }
-  hd_release(context, w.tokens, w.room, sizeof *w.tokens);
-  if (w.bytes) hd_release(context, w.bytes, w.size + 1, 1);
+  hd_release(w->context, w->tokens, w->room, sizeof *w->tokens);
+  if (w->bytes) hd_release(w->context, w->bytes, w->size + 1, 1);
   return status;
+}
+
+heed_status hd_tokenizer_load_open_nmt(heed_context *context, const char *path, hd_open_nmt_vocabulary *ids, heed_tokenizer **out) {
+  words w = {.context = context, .path = path};
+  *out = NULL;
+  return finish(&w, out, build_characters(&w, ids, out));
+}
+
+heed_status hd_tokenizer_load_words(heed_context *context, const char *path, heed_tokenizer **out) {
+  words w = {.context = context, .path = path};
+  *out = NULL;
+  return finish(&w, out, build(&w, out));
 }

@@ -93,6 +93,13 @@ struct hd_tensors;
 heed_status hd_tokenizer_load_gguf(heed_context *context, const struct hd_tensors *tensors, heed_tokenizer **out);
 /* A vocab.txt of BERT's kind, and the tokenizer_config.json beside it if there is one. */
 heed_status hd_tokenizer_load_words(heed_context *context, const char *path, heed_tokenizer **out);
+/* A vocabulary of OpenNMT, a token a line; the id behind the last stands for what has none, unless a line is <unk>. */
+typedef struct hd_open_nmt_vocabulary {
+  int64_t count;                      /* with the unknown token */
+  int32_t blank, begin, end, unknown; /* −1: not there */
+} hd_open_nmt_vocabulary;
+/* *out is NULL where its tokens are not characters: then it does not say how texts are cut. Nothing stands around a text. HEED_E_FILE, HEED_E_FORMAT, HEED_E_MEMORY. */
+heed_status hd_tokenizer_load_open_nmt(heed_context *context, const char *path, hd_open_nmt_vocabulary *vocabulary, heed_tokenizer **out);
 /* A tokenizer.json, and the tokenizer_config.json beside it if there is one. */
 heed_status hd_tokenizer_load_json(heed_context *context, const char *path, heed_tokenizer **out);
 
