@@ -330,7 +330,7 @@ class Convert(Case):
 
     def test_others(self):
         out = self.path("gpt")
-        self.assertIn("gpt2, 3 layers, width 48", self.prints("convert", SORT, out))
+        self.assertIn("gpt2, 3 layers, width 48", self.prints("convert", SORT, out, "--quiet"))
         self.assertEqual(self.prints("generate", out, "--ids", "0,0,2,1,0,1", "-n", "5"), self.prints("generate", SORT, "--ids", "0,0,2,1,0,1", "-n", "5"))
 
     def test_refusals(self):

@@ -9,8 +9,7 @@
 
 static heed_context *context;
 
-static const char *const families[] = {"t5", "bart", "marian"};
-enum { FAMILIES = 3, VOCABULARY = 96, SOURCE = 20 };
+enum { VOCABULARY = 96, SOURCE = 20 };
 
 static heed_model *open_family(const char *family, heed_view *source) {
   char path[256], file[300];
