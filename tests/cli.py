@@ -320,6 +320,13 @@ class Convert(Case):
         found = json.loads(self.prints("convert", self.AREN, out, "--json"))
         self.assertEqual([found[k] for k in ("encoder_layers", "layers", "encoder_vocabulary", "vocabulary")], [6, 6, 51, 43])
 
+    def test_translates(self):
+        out = self.path("aren")
+        self.prints("convert", self.AREN + "-i16", out)
+        for beam in ("1", "5"):
+            done = heed("translate", out, "--beam", beam, stdin="آتزمون\nبرلين\nنادر\n".encode())
+            self.assertEqual((done.returncode, done.stdout.decode()), (OK, "atzmon\nberlin\nnader\n"), done.stderr)
+
     def test_inspect(self):
         for path in (self.AREN, self.AREN + "/model.bin"):
             text = self.prints("inspect", path)
