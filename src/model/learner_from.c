@@ -150,6 +150,7 @@ static heed_status make_parameters(heed_learner *learner, beginning *b) {
 
 /* Only what can be saved again is taken. */
 static heed_status check(heed_context *context, const heed_model *model, const hd_transformer_spec *spec) {
+  HD_REQUIRE(!model->recurrent, context, HEED_E_UNSUPPORTED, "%s: cannot be trained further: it is recurrent", model->path);
   HD_REQUIRE(!spec->cross, context, HEED_E_UNSUPPORTED, "%s: cannot be trained further: it is an encoder–decoder", model->path);
   HD_REQUIRE(hd_spec_rotates(spec) || (spec->positions == HD_POSITIONS_LEARNED && spec->position_offset == 0), context, HEED_E_UNSUPPORTED,
              "%s: cannot be trained: heed learns with rotary positions and learned ones that begin at 0", model->path);

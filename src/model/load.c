@@ -1,5 +1,6 @@
 /* load.c: from a path to a model: open, recognise, read the configuration, load weights, tokenizer and what generation needs to know; reference counting; describe. */
 #include "model.h"
+#include "recurrent.h"
 #include "stepper.h"
 
 #include "../io/json.h"
@@ -122,11 +123,17 @@ static heed_status id_of_json(const hd_json_place *in, const char *key, int64_t 
   return HEED_OK;
 }
 
+/* The vocabulary of what reads the text. */
+static int64_t reads(const heed_model *model) {
+  const int64_t own = model->recurrent ? model->recurrent->spec.source_vocabulary : 0;
+  return own ? own : model->encoder ? model->encoder->spec.vocabulary : model->spec.vocabulary;
+}
+
 static heed_status special_ids(const hd_json_place *in, heed_model *model, ends *unused) {
   (void)unused;
   const int64_t vocabulary = model->spec.vocabulary;
   HD_TRY(id_of_json(in, "decoder_start_token_id", vocabulary, &model->start));
-  HD_TRY(id_of_json(in, "pad_token_id", HD_MAX(vocabulary, model->encoder->spec.vocabulary), &model->pad));
+  HD_TRY(id_of_json(in, "pad_token_id", HD_MAX(vocabulary, reads(model)), &model->pad));
   HD_TRY(id_of_json(in, "forced_bos_token_id", vocabulary, &model->forced_first));
   return id_of_json(in, "forced_eos_token_id", vocabulary, &model->forced_last);
 }
@@ -171,8 +178,8 @@ static heed_status load_ends(const hd_config *config, heed_model *model) {
 static heed_status load_start(const hd_config *config, heed_model *model) {
   ends never = {.count = 0};
   model->start = model->pad = model->forced_first = model->forced_last = -1;
-  if (!model->encoder) return HEED_OK;
-  model->stepper = hd_stepper_transformer;
+  if (model->encoder) model->stepper = hd_stepper_transformer;
+  if (!model->stepper) return HEED_OK;
   HD_TRY(read_ids(config, model, special_ids, NULL));
   HD_TRY(read_ids(config, model, never_of_json, &never));
   model->never_count = never.count;
@@ -200,7 +207,7 @@ static heed_status load_tokenizer(const hd_config *config, heed_model *model) {
   if (!model->tokenizer) return HEED_OK;
   heed_tokenizer_info info = {.size = sizeof info};
   HD_TRY(heed_tokenizer_describe(model->tokenizer, &info));
-  const int64_t vocabulary = model->encoder ? model->encoder->spec.vocabulary : model->spec.vocabulary; // of what reads the text
+  const int64_t vocabulary = reads(model);
   HD_REQUIRE(info.vocabulary <= vocabulary, context, HEED_E_FORMAT,
              "%s: the tokenizer has tokens without an embedding (got %lld tokens, allowed %lld)", config->file, (long long)info.vocabulary,
              (long long)vocabulary);
@@ -227,14 +234,18 @@ static heed_status begin_encoder(const hd_config *config, heed_model *model) {
   return HEED_OK;
 }
 
+static heed_status load_transformer(const hd_config *config, heed_model *model) {
+  HD_TRY(hd_config_read(config, &model->spec));
+  if (model->spec.cross) HD_TRY(begin_encoder(config, model));
+  HD_TRY(hd_weights_load(config, model));
+  return hd_config_labels(config, &model->spec, &model->arena, &model->labels);
+}
+
 static heed_status fill(hd_config *config, heed_model *model) {
   HD_TRY(hd_family_of(config->context, config->tensors, config));
   model->family = config->family->name;
-  HD_TRY(hd_config_read(config, &model->spec));
   HD_TRY(load_name(config, model));
-  if (model->spec.cross) HD_TRY(begin_encoder(config, model));
-  HD_TRY(hd_weights_load(config, model));
-  HD_TRY(hd_config_labels(config, &model->spec, &model->arena, &model->labels));
+  HD_TRY(hd_recurrent_is(config) ? hd_recurrent_load(config, model) : load_transformer(config, model));
   HD_TRY(load_tokenizer(config, model));
   HD_TRY(hd_chat_load(config, model));
   HD_TRY(load_ends(config, model));

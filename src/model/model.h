@@ -56,10 +56,11 @@ struct heed_model {
   hd_norm final_norm;  /* weight NULL: none */
   hd_stack head_dense; /* before a head for tokens, or the pooler of a class; parts 0: the head reads the stream itself */
   hd_norm head_norm;
-  const hd_matrix *head;     /* the embedding where tied */
-  const float *head_bias;    /* [outputs] or NULL */
-  const char *const *labels; /* [spec.labels] */
-  heed_model *encoder;       /* what reads the source where spec.cross, else NULL */
+  const hd_matrix *head;                      /* the embedding where tied */
+  const float *head_bias;                     /* [outputs] or NULL */
+  const char *const *labels;                  /* [spec.labels] */
+  heed_model *encoder;                        /* what reads the source where spec.cross, else NULL */
+  const struct hd_recurrent_model *recurrent; /* the whole of it where it is no transformer (recurrent.h); spec then only tells its size */
 
   const int32_t *ends; /* ids that end a text */
   int64_t end_count;

@@ -5,6 +5,8 @@
 #include "../base/base.h"
 #include "../../include/heed/train.h"
 #include "../io/json.h"
+#include "../kern/matrix.h"
+#include "family.h"
 
 typedef struct hd_recurrent_spec {
   int64_t width, vocabulary, source_vocabulary; /* source_vocabulary 0: one embedding for both */
@@ -54,7 +56,21 @@ typedef struct hd_recurrent_parts {
   HD_RECURRENT_PARTS(HD_RECURRENT_MEMBER)
 } hd_recurrent_parts;
 
+/* What is loaded: every parameter as a packed matrix, or as a vector. */
+typedef struct hd_recurrent_weight {
+  hd_matrix matrix;
+  const float *vector;
+} hd_recurrent_weight;
+#define HD_RECURRENT_WEIGHT(member, name, rank, outputs, inputs, there) hd_recurrent_weight member;
+typedef struct hd_recurrent_model {
+  hd_recurrent_spec spec;
+  HD_RECURRENT_PARTS(HD_RECURRENT_WEIGHT)
+} hd_recurrent_model;
+
 /* Its config.json: a new reference, or NULL if memory is short. */
 json_t *hd_recurrent_config(const hd_recurrent_spec *spec);
+/* Whether a model of family "heed" is recurrent, and then all of it: spec, weights, stepper. HEED_E_FORMAT, HEED_E_UNSUPPORTED, HEED_E_MEMORY. */
+bool hd_recurrent_is(const hd_config *config);
+heed_status hd_recurrent_load(const hd_config *config, heed_model *model);
 
 #endif

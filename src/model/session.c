@@ -8,6 +8,7 @@ heed_status heed_session_new(heed_context *context, heed_model *model, const hee
   if (out) *out = NULL;
   if (!context) return HEED_E_ARGUMENT;
   HD_REQUIRE(model && out, context, HEED_E_ARGUMENT, "heed_session_new needs a model and a place for the session");
+  HD_REQUIRE(!model->recurrent, context, HEED_E_UNSUPPORTED, "%s: a recurrent model has no sessions: it translates", model->path);
   heed_session_options options = {.size = sizeof options};
   HD_TRY(hd_options_read(context, "heed_session_options", given, &options, sizeof options));
   const hd_transformer_spec *spec = &model->spec;

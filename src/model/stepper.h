@@ -57,6 +57,8 @@ static inline void hd_stepper_free(hd_stepper *stepper) {
 
 /* stepper_transformer.c: of a transformer with encoder and decoder. HEED_E_UNSUPPORTED, HEED_E_MEMORY. */
 heed_status hd_stepper_transformer(heed_context *context, heed_model *model, hd_stepper **out);
+/* stepper_recurrent.c: the same of a recurrent encoder–decoder. */
+heed_status hd_stepper_recurrent(heed_context *context, heed_model *model, hd_stepper **out);
 
 /* decode.c: what heed_translate does with a model's stepper. Options as there; they are checked here. */
 heed_status hd_decode(hd_stepper *stepper, const heed_sources *sources, const heed_translate_options *options, heed_translations **out);

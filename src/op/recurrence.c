@@ -15,10 +15,15 @@ static void pack(const hd_kernels *kernels, const float *data, int64_t stride, b
   }
 }
 
+heed_status hd_packed_allocate(heed_context *context, hd_packed *packed) {
+  return hd_allocate(context, "packed weights", panels_of(packed->outputs) * packed->inputs, HD_PANEL * sizeof *packed->panels,
+                     &packed->panels);
+}
+
 heed_status hd_packed_make(heed_context *context, const float *w, int64_t outputs, int64_t inputs, bool turned, hd_packed *out) {
   *out = (hd_packed){.outputs = outputs, .inputs = inputs};
   if (!w) return HEED_OK;
-  HD_TRY(hd_allocate(context, "packed weights", panels_of(outputs) * inputs, HD_PANEL * sizeof *out->panels, &out->panels));
+  HD_TRY(hd_packed_allocate(context, out));
   pack(hd_kernels_of(context), w, turned ? outputs : inputs, turned, out);
   return HEED_OK;
 }

@@ -13,6 +13,8 @@ typedef struct hd_packed {
   int64_t outputs, inputs;
   float *panels; /* [⌈outputs/16⌉][inputs][16]; NULL: there is none */
 } hd_packed;
+/* Room for panels: outputs and inputs are filled. */
+heed_status hd_packed_allocate(heed_context *context, hd_packed *packed);
 /* turned: of w [inputs,outputs]. w NULL gives none. Free with hd_packed_free. */
 heed_status hd_packed_make(heed_context *context, const float *w, int64_t outputs, int64_t inputs, bool turned, hd_packed *out);
 void hd_packed_free(heed_context *context, hd_packed *packed);

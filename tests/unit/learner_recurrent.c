@@ -1,6 +1,9 @@
 /* The recurrent encoder–decoder: rows of a batch do not touch each other, what it is made of has the shapes that are asked for, and it learns. */
 #include "../../src/model/learner.h"
+#include "../../src/model/model.h"
+#include "../../src/model/stepper.h"
 #include "../../src/tensor/tensor.h"
+#include "../folder.h"
 #include "../test.h"
 
 #include <math.h>
@@ -17,6 +20,9 @@ static heed_learner *small(heed_context *context, heed_learner_options options) 
   options.context = TARGET;
   options.vocabulary = VOCABULARY;
   options.seed = 7;
+  options.has_ends = true;
+  options.start = START;
+  options.end = END;
   ok(context, heed_learner_new(context, &options, &learner));
   return learner;
 }
@@ -149,6 +155,152 @@ static double train(heed_context *context, heed_learner *learner, int64_t steps)
   return (double)out.exact_sequences / (double)out.sequences;
 }
 
+/* ---- as a model that is loaded --------------------------------------------------------------------------------------------------------- */
+
+static heed_model *saved(heed_context *context, const heed_learner *learner, const char *folder) {
+  heed_model *model;
+  ok(context, heed_learner_save(learner, NULL, folder));
+  ok(context, heed_model_load(context, folder, &model));
+  return model;
+}
+
+/* The sources of rows [0, BATCH) of a batch. */
+typedef struct sources {
+  int32_t ids[BATCH * SOURCE];
+  int64_t begin[BATCH + 1];
+} sources;
+
+static heed_sources sources_of(const int32_t *ids, sources *to) {
+  int64_t count = 0;
+  for (int64_t r = 0; r < BATCH; r++) {
+    to->begin[r] = count;
+    for (int64_t i = 0; i < SOURCE && ids[r * COLUMNS + i] >= 0; i++) to->ids[count++] = ids[r * COLUMNS + i];
+  }
+  to->begin[BATCH] = count;
+  return (heed_sources){to->ids, to->begin, BATCH};
+}
+
+/* Token by token, rows in another order after each step, the loaded model gives the bits that the learner gives to whole rows. */
+static void a_saved_model_gives_the_same_bits(void **state) {
+  (void)state;
+  heed_context *context = test_context(NULL);
+  char folder[FOLDER_PATH];
+  begin_folder(folder);
+  int32_t ids[BATCH * COLUMNS], targets[BATCH * COLUMNS];
+  reversed(NULL, 3, 0, BATCH, COLUMNS, ids, targets);
+  sources kept;
+  const heed_sources from = sources_of(ids, &kept);
+  for (int64_t k = 0; k < HD_COUNT(kinds); k++) {
+    const bool attends = kinds[k].score != HEED_LEARNER_NONE;
+    heed_learner *learner =
+        small(context,
+              (heed_learner_options){.score = kinds[k].score, .output = kinds[k].output, .source_vocabulary = k % 2 ? VOCABULARY + 5 : 0});
+    heed_model *model = saved(context, learner, folder);
+    heed_tape *tape;
+    hd_stepper *stepper;
+    ok(context, heed_tape_new(context, &tape));
+    const heed_tensor *logits = heed_learner_logits(learner, tape, on_tape(tape, ids, BATCH));
+    ok(context, heed_tape_status(tape));
+    assert_non_null(model->stepper);
+    ok(context, model->stepper(context, model, &stepper));
+    assert_int_equal(stepper->longest_source, SOURCE);
+    assert_int_equal(stepper->longest, TARGET);
+    assert_int_equal(stepper->sources, k % 2 ? VOCABULARY + 5 : VOCABULARY);
+    assert_int_equal(stepper->layers, attends);
+    stepper->most_rows = BATCH;
+    ok(context, stepper->kind->start(stepper, &from));
+    int32_t parents[BATCH], next[BATCH];
+    int64_t row[BATCH];
+    for (int64_t r = 0; r < BATCH; r++) row[r] = r;
+    for (int64_t t = 0; t < logits->dim[1]; t++) {
+      float got[BATCH * VOCABULARY], weights[BATCH * SOURCE];
+      for (int64_t r = 0; r < BATCH; r++) next[r] = HD_MAX(ids[row[r] * COLUMNS + SOURCE + t], 0);
+      ok(context, stepper->kind->step(stepper, next, got, attends ? &(hd_step_weights){-1, -1, t % 2 == 1, weights, SOURCE} : NULL));
+      for (int64_t r = 0; r < BATCH; r++) {
+        const bool there = ids[row[r] * COLUMNS + SOURCE + t] >= 0;
+        const float *want = hd_value(logits) + (row[r] * logits->dim[1] + t) * VOCABULARY;
+        if (there) assert_memory_equal(got + r * VOCABULARY, want, VOCABULARY * sizeof(float));
+        double sum = 0;
+        for (int64_t i = 0; attends && i < from.begin[row[r] + 1] - from.begin[row[r]]; i++) sum += (double)weights[r * SOURCE + i];
+        if (attends) assert_true(fabs(sum - 1) < 1e-5);
+      }
+      int64_t before[BATCH];
+      memcpy(before, row, sizeof row);
+      for (int32_t r = 0; r < BATCH; r++) {
+        parents[r] = (r * 7 + 3) % BATCH;
+        row[r] = before[parents[r]];
+      }
+      ok(context, stepper->kind->choose(stepper, BATCH, parents));
+    }
+    hd_stepper_free(stepper);
+    heed_tape_free(tape);
+    heed_model_free(model);
+    heed_learner_free(learner);
+  }
+  end_folder(folder);
+  heed_context_free(context);
+}
+
+static void what_it_is_not_is_refused(void **state) {
+  (void)state;
+  heed_context *context = test_context(NULL);
+  char folder[FOLDER_PATH], text[256];
+  begin_folder(folder);
+  heed_learner *learner = small(context, (heed_learner_options){.score = HEED_LEARNER_NONE}), *other;
+  heed_model *model = saved(context, learner, folder);
+  heed_session *session;
+  assert_int_equal(heed_session_new(context, model, NULL, &session), HEED_E_UNSUPPORTED);
+  snprintf(text, sizeof text, "%s: a recurrent model has no sessions: it translates", folder);
+  assert_string_equal(heed_error(context), text);
+  assert_int_equal(heed_learner_from_model(context, model, NULL, &other), HEED_E_UNSUPPORTED);
+  snprintf(text, sizeof text, "%s: cannot be trained further: it is recurrent", folder);
+  assert_string_equal(heed_error(context), text);
+  const int32_t ids[] = {FIRST, FIRST + 1};
+  const int64_t begin[] = {0, 2};
+  const heed_translate_options options = {.size = sizeof options, .want_weights = true};
+  heed_translations *out;
+  assert_int_equal(heed_translate(context, model, &(heed_sources){ids, begin, 1}, &options, &out), HEED_E_UNSUPPORTED);
+  heed_model_free(model);
+  heed_learner_free(learner);
+  end_folder(folder);
+  heed_context_free(context);
+}
+
+/* What has learned to reverse translates so, and looks at the token that it writes. */
+static void it_translates_and_looks_where_it_should(heed_context *context, const heed_learner *learner) {
+  char folder[FOLDER_PATH];
+  begin_folder(folder);
+  heed_model *model = saved(context, learner, folder);
+  int32_t ids[BATCH * COLUMNS], targets[BATCH * COLUMNS];
+  reversed(NULL, 99, 0, BATCH, COLUMNS, ids, targets);
+  sources kept;
+  const heed_sources from = sources_of(ids, &kept);
+  for (int64_t width = 1; width <= 3; width += 2) {
+    const heed_translate_options options = {.size = sizeof options, .want_weights = true, .width = width};
+    heed_translations *out;
+    int64_t right = 0, looks = 0, places = 0;
+    ok(context, heed_translate(context, model, &from, &options, &out));
+    for (int64_t r = 0; r < BATCH; r++) {
+      int64_t count;
+      const int64_t n = from.begin[r + 1] - from.begin[r];
+      const heed_translation *best = heed_translations_of(out, r, &count);
+      assert_true(count >= 1);
+      right += best->count == n + 1 && memcmp(best->ids, targets + r * COLUMNS + SOURCE, (size_t)(n + 1) * sizeof *best->ids) == 0;
+      for (int64_t t = 0; t < HD_MIN(n, best->count); t++, places++) {
+        int64_t most = 0;
+        for (int64_t i = 1; i < n; i++)
+          if (best->weights[t * n + i] > best->weights[t * n + most]) most = i;
+        looks += most == n - 1 - t;
+      }
+    }
+    heed_translations_free(out);
+    if (right < BATCH - 3 || 10 * looks < 8 * places)
+      fail_msg("width %d: %d of %d right, %d of %d looks", (int)width, (int)right, BATCH, (int)looks, (int)places);
+  }
+  heed_model_free(model);
+  end_folder(folder);
+}
+
 /* Sequences of up to six tokens from the last to the first: attention has to look back. */
 static void it_learns_to_reverse(void **state) {
   (void)state;
@@ -158,6 +310,7 @@ static void it_learns_to_reverse(void **state) {
     heed_learner *learner = small(context, (heed_learner_options){.score = scores[i], .width = 32});
     const double exact = train(context, learner, 400);
     if (!(exact >= 0.95)) fail_msg("score %d: %.3f exact", (int)scores[i], exact);
+    if (scores[i] == HEED_LEARNER_ADDITIVE) it_translates_and_looks_where_it_should(context, learner);
     heed_learner_free(learner);
   }
   heed_context_free(context);
@@ -186,6 +339,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(rows_do_not_touch_each_other),
       cmocka_unit_test(gradients_are_those_of_the_loss),
+      cmocka_unit_test(a_saved_model_gives_the_same_bits),
+      cmocka_unit_test(what_it_is_not_is_refused),
       cmocka_unit_test(it_learns_to_reverse),
       cmocka_unit_test(runs_repeat_to_the_bit),
   };
