@@ -27,7 +27,8 @@ typedef struct train_values {
   const char *targets, *validation_targets, *pair_task, *on_long;
   pair_task_values pair_values;
   int64_t examples, source_context, encoder_layers;
-  double smoothing;
+  double smoothing, sampling;
+  const char *output;
   bool separate, learned;
   text_list freeze;
 } train_values;

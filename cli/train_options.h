@@ -9,17 +9,17 @@
 typedef train_values values;
 
 #define SIZE_OPTIONS                                                                                                                       \
-  OPTION("layers", 0, WHOLE, "N", layers, "layers (default 4; tasks 2)", .low = 1, .high = 10000),                                         \
+  OPTION("layers", 0, WHOLE, "N", layers, "layers (default 4; tasks 2, seq2seq 3)", .low = 1, .high = 10000),                              \
       OPTION("heads", 0, WHOLE, "N", heads, "query heads (default 4)", .low = 1, .high = 4096),                                            \
       OPTION("kv-heads", 0, WHOLE, "N", kv_heads, "key/value heads (default: as many as query heads)", .low = 1, .high = 4096),            \
-      OPTION("width", 0, WHOLE, "N", width, "width of the model (default 128)", .low = 1, .high = 262144),                                 \
+      OPTION("width", 0, WHOLE, "N", width, "width of the model (default 128; recurrent 256)", .low = 1, .high = 262144),                  \
       OPTION("init-std", 0, NUMBER, "X", spread, "standard deviation of the weights at the start (default 0.02; tasks 0.05)", .low = 1e-6, \
              .high = 10),                                                                                                                  \
       OPTION("feed-forward", 0, WHOLE, "N", feed_forward, "width inside the feed-forward layers (default: 4 widths, gated 8/3)", .low = 1, \
              .high = 262144)
 
 #define RUN_OPTIONS                                                                                                                        \
-  OPTION("batch", 0, WHOLE, "N", batch, "sequences in a batch (default 12; tasks 64, from a model 8)", .low = 1, .high = 1e6),             \
+  OPTION("batch", 0, WHOLE, "N", batch, "sequences in a batch (default 12; tasks and pairs 64, from a model 8)", .low = 1, .high = 1e6),   \
       OPTION("accumulate", 0, WHOLE, "N", accumulate, "batches whose gradients make a step (default 1)", .low = 1, .high = 1e6),           \
       OPTION("steps", 0, WHOLE, "N", steps, "steps in all (default 2000; addition 3000, from a model 200)", .low = 1, .high = 1e12),       \
       OPTION("lr", 0, NUMBER, "X", rate, "learning rate at its highest (default 0.001; tasks 0.002, from a model 0.0001)", .low = 0,       \

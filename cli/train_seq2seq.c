@@ -7,13 +7,53 @@
 static const struct arch {
   const char *name;
   heed_learner_kind kind;
-} archs[] = {{"transformer", HEED_LEARNER_SEQ2SEQ}};
+  heed_learner_score score;
+} archs[] = {{"rnn", HEED_LEARNER_RECURRENT, HEED_LEARNER_NONE},
+             {"bahdanau", HEED_LEARNER_RECURRENT, HEED_LEARNER_ADDITIVE},
+             {"transformer", HEED_LEARNER_SEQ2SEQ, HEED_LEARNER_ADDITIVE}};
+
+static const char scores[] = "additive|dot|scaled|bilinear", outputs[] = "state|tanh|maxout"; // in the order of their enumerations
+
+/* Options that say nothing of the architecture asked for. */
+static int check_arch(const values *v, bool recurrent) {
+  const struct {
+    const char *option;
+    bool given, of_recurrent;
+  } options[] = {{"score", v->score != NULL, true},
+                 {"output", v->output != NULL, true},
+                 {"sampling", v->sampling > 0, true},
+                 {"layers", v->layers > 0, false},
+                 {"heads", v->heads > 0, false},
+                 {"kv-heads", v->kv_heads > 0, false},
+                 {"feed-forward", v->feed_forward > 0, false},
+                 {"pre-norm", v->norm_before, false},
+                 {"learned", v->learned, false},
+                 {"encoder-layers", v->encoder_layers > 0, false},
+                 {"untied", v->untied, false}};
+  for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+    if (options[i].given && options[i].of_recurrent != recurrent)
+      return usage_error("--%s: --arch %s has no use for it", options[i].option, v->arch);
+  if (v->score && !strcmp(v->arch, "rnn")) return usage_error("--score: --arch rnn does not look back, bahdanau does");
+  return EXIT_OK;
+}
+
+static int fill_form(const values *v, heed_learner_options *form) {
+  const struct arch *arch = archs;
+  while (strcmp(arch->name, v->arch) != 0) arch++; // the option has let no other through
+  *form = (heed_learner_options){.kind = arch->kind,
+                                 .encoder_layers = v->encoder_layers,
+                                 .learned = v->learned,
+                                 .score = v->score ? (heed_learner_score)choice_place(scores, v->score) : arch->score,
+                                 .output = v->output ? (heed_learner_output)choice_place(outputs, v->output) : HEED_LEARNER_STATE,
+                                 .sampling = v->sampling};
+  return check_arch(v, arch->kind == HEED_LEARNER_RECURRENT);
+}
 
 static int run_seq2seq(const void *pointer) {
   const values *v = pointer;
-  heed_learner_options form = {.encoder_layers = v->encoder_layers, .learned = v->learned};
-  for (size_t i = 0; i < sizeof archs / sizeof *archs; i++)
-    if (!strcmp(archs[i].name, v->arch)) form.kind = archs[i].kind;
+  heed_learner_options form;
+  int code = fill_form(v, &form);
+  if (code != EXIT_OK) return code;
   if (!v->data && !v->pair_task) return usage_error("--pairs: pairs to learn from are missing (or --task: %s)", PAIR_TASKS);
   if (v->data && v->pair_task) return usage_error("--pairs: given together with --task (one of them is enough)");
   if (v->targets && !v->data) return usage_error("--targets: goes with --pairs, which names the sources");
@@ -28,7 +68,14 @@ static int run_seq2seq(const void *pointer) {
 }
 
 static const option options[] = {
-    OPTION("arch", 0, CHOICE, NULL, arch, "what the model is (default transformer)", .choices = "transformer"),
+    OPTION("arch", 0, CHOICE, NULL, arch,
+           "what the model is: a fixed vector, one that looks back, or without recurrence (default transformer)",
+           .choices = "rnn|bahdanau|transformer"),
+    OPTION("score", 0, CHOICE, NULL, score, "bahdanau: how the decoder's state and a state of the encoder are scored (default additive)",
+           .choices = scores),
+    OPTION("output", 0, CHOICE, NULL, output, "rnn, bahdanau: what the head reads (default state)", .choices = outputs),
+    OPTION("sampling", 0, NUMBER, "P", sampling,
+           "rnn, bahdanau: share of the decoder's tokens that are its own guesses while it learns (default 0)", .low = 0, .high = 1),
     OPTION("task", 0, CHOICE, NULL, pair_task, "pairs that are made on the spot (`heed pairs` shows them)", .choices = PAIR_TASKS),
     PAIR_TASK_OPTIONS(pair_values),
     OPTION("examples", 0, WHOLE, "N", examples, "pairs of a task to learn from (default 100000)", .low = 1, .high = 1e8),
@@ -58,10 +105,14 @@ static const option options[] = {
 const command command_train_seq2seq = {
     .name = "train seq2seq",
     .summary = "train a model that reads one sentence and writes another",
-    .about = "Trains an encoder and a decoder on pairs of sentences, from nothing: those of a file, or of a task. A tokenizer is made from "
-             "both sides; a source ends with </s>, a target begins with <pad> and ends with </s>. Pairs of nearly one length are learned "
-             "from together. `heed translate` applies the model, `heed eval` measures it on pairs that training has not seen, `heed align` "
-             "shows what it looked at. " TRAIN_ABOUT,
+    .about =
+        "Trains an encoder and a decoder on pairs of sentences, from nothing: those of a file, or of a task. --arch rnn has gated "
+        "recurrent "
+        "units and gives the decoder one vector of the source (Cho et al. 2014); bahdanau looks at all states of the encoder at each step "
+        "(Bahdanau et al. 2015); transformer does without recurrence (Vaswani et al. 2017). A tokenizer is made from "
+        "both sides; a source ends with </s>, a target begins with <pad> and ends with </s>. Pairs of nearly one length are learned "
+        "from together. `heed translate` applies the model, `heed eval` measures it on pairs that training has not seen, `heed align` "
+        "shows what it looked at. " TRAIN_ABOUT,
     .examples = "  heed train seq2seq --task dates --out dates\n  echo \"jeudi 4 mars 2021\" | heed translate dates\n"
                 "  heed train seq2seq --pairs en-es.tsv --tokens bpe:8000 --out en-es\n",
     .options = options,

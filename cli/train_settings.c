@@ -33,8 +33,9 @@ static const preset presets[] = {
 #define TASK_RATES .warmup = 100, .rate = 2e-3, .decay = 0.01, .beta2 = 0.99, .spread = 0.05
 static const preset text_defaults = {.layers = 4, .heads = 4, .width = 128, .context = 64, .batch = 12, TEXT_RATES};
 static const preset labelled_defaults = {.layers = 4, .heads = 4, .width = 128, .batch = 16, TEXT_RATES};
-static const preset pair_defaults = {.layers = 3, .heads = 4, .width = 128, .batch = 64, .steps = 3000, .warmup = 200, .rate = 1e-3,
-                                     .decay = 0.01, .beta2 = 0.98};
+#define PAIR_RATES .batch = 64, .steps = 2000, .warmup = 100, .rate = 1e-3, .decay = 0.01, .beta2 = 0.98
+static const preset transformer_defaults = {.layers = 3, .heads = 4, .width = 128, PAIR_RATES};
+static const preset recurrent_defaults = {.layers = 1, .heads = 4, .width = 256, PAIR_RATES}; // layers and heads say nothing there
 static const preset from_defaults = {.batch = 8, .steps = 200, .warmup = 20, .rate = 1e-4, .decay = 0.01, .beta2 = 0.99};
 static const preset task_defaults[] = {
     // rotary positions make it find the place by what stands before it, and look there: the diagonal
@@ -93,7 +94,7 @@ heed_head train_head(const train_values *v) {
 static const preset *defaults_of(const train_values *v) {
   const preset *p = task_defaults;
   if (v->from) return &from_defaults;
-  if (v->arch) return &pair_defaults;
+  if (v->arch) return !strcmp(v->arch, "transformer") ? &transformer_defaults : &recurrent_defaults;
   if (!v->task) return train_head(v) == HEED_HEAD_TOKENS ? &text_defaults : &labelled_defaults;
   while (p->name && strcmp(p->name, v->task) != 0) p++;
   return p;
@@ -199,6 +200,8 @@ static void put_pairs(FILE *to, const training *t, const heed_learner_options *m
   const train_values *v = t->v;
   put_word(to, "arch", v->arch);
   put_word(to, "score", v->score ? v->score : "usual");
+  put_word(to, "output", v->output ? v->output : "usual");
+  put_number(to, "sampling", v->sampling);
   put_word(to, "pair-task", v->pair_task ? v->pair_task : "none");
   put_whole(to, "pair-least", t->pair_task.least);
   put_whole(to, "pair-most", t->pair_task.most);

@@ -10,7 +10,8 @@ import unittest
 
 from cli_case import BAD_FILE, Case, DATA, FAILED, STORIES_HF, UNSUPPORTED, USAGE, heed, learns, read_file
 
-SMALL = "--layers 1 --heads 2 --width 32 --batch 16 --threads 1 --quiet".split()
+RECURRENT = "--width 32 --batch 16 --threads 1 --quiet".split()
+SMALL = ["--layers", "1", "--heads", "2", *RECURRENT]
 WORDS = {"the": "el", "cat": "gato", "dog": "perro", "sees": "ve", "hears": "oye"}
 
 
@@ -72,6 +73,31 @@ class Results(Pairs):
             self.assertEqual(soft[0][row.index(weight, 1)], source)
         said = json.loads(self.prints("align", run, "abc", "--json"))[0]  # its own translation
         self.assertEqual((said["source"], "".join(said["target"])), (list("abc"), "cba"))
+
+    @learns
+    def test_a_recurrent_task(self):
+        """Short strings backwards by looking back; the alignment is the anti-diagonal."""
+        run = self.path("run")
+        self.prints("train", "seq2seq", *RECURRENT, "--arch", "bahdanau", "--width", "64", "--batch", "32", "--task", "reverse", "--letters", "5", "--symbols", "6",
+                    "--steps", "500", "--lr", "0.005", "--examples", "20000", "--out", run)
+        self.assertGreater(self.evaluated(run, "-n", "300")["exact_match"], 0.95)
+        self.assertEqual(self.prints("translate", run, stdin=b"abcde\nfab\n"), "edcba\nbaf\n")
+        ranks = json.loads(self.prints("align", run, "--rank-heads", "--json", "-n", "100"))
+        self.assertEqual([(r["layer"], r["head"]) for r in ranks], [(0, 0)])
+        self.assertLess(ranks[0]["alignment_error_rate"], 0.3)
+
+    def test_recurrent_forms(self):
+        pairs = self.tsv("pairs.tsv", sentences(60))
+        for number, more in enumerate((["rnn"], ["bahdanau", "--score", "dot", "--output", "tanh"], ["bahdanau", "--score", "bilinear", "--output", "maxout", "--sampling", "0.2"],
+                                       ["bahdanau", "--score", "scaled", "--separate"], ["bahdanau"])):
+            run = self.path(f"run{number}")
+            self.prints("train", "seq2seq", *RECURRENT, "--pairs", pairs, "--tokens", "word", "--steps", "20", "--out", run, "--arch", *more)
+            self.assertEqual(self.evaluated(run)["sequences"], 6)
+            self.assertEqual(self.prints("translate", run, "--beam", "3", "--n-best", "2", stdin=b"the cat sees the dog\n").count("\n"), 2)
+            if more == ["rnn"]:
+                self.refuses(UNSUPPORTED, "does not attend", "align", run, "the cat")
+            else:
+                self.assertEqual(len(self.prints("align", run, "the cat sees", "el gato ve").splitlines()), 3)
 
     def test_files(self):
         """A word a word, from one file and from two: the same pairs give the same model."""
@@ -290,6 +316,21 @@ class Measuring(Bart):
         self.assertEqual((len(table), table[0].split()), (17, ["layer", "head", "coverage", "monotonicity", "product", "AER"]))
 
 
+class Transliterating(Pairs):
+    def test_heads_that_follow_the_letters(self):
+        """Arabic to Latin, letter for letter: the head that is ranked first covers the source and does not go back, whichever way the weights are stored."""
+        words = [("آتزمون", "atzmon"), ("برلين", "berlin"), ("نادر", "nader")]
+        pairs = self.tsv("words.tsv", words)
+        for kind in ("", "-i16", "-i8"):
+            model = self.path(f"aren{kind}")
+            self.prints("convert", f"{DATA}/models/aren-transliteration{kind}", model)
+            ranks = json.loads(self.prints("align", model, "--pairs", pairs, "--rank-heads", "--json"))
+            self.assertEqual(len(ranks), 6 * 9 + 1)
+            self.assertGreater(ranks[0]["coverage"], 0.85)
+            self.assertGreater(ranks[0]["monotonicity"], 0.85)
+            self.assertEqual(json.loads(self.prints("align", model, words[1][0], "--best-head", "--json"))[0]["target"], list("berlin"))
+
+
 class BadPairs(Pairs):
     def refused(self, fragments, content, *more, code=BAD_FILE):
         path = self.path("bad.tsv", content)
@@ -345,6 +386,9 @@ class BadPairs(Pairs):
             (["--letters", "no use"], ["--task", "dates", "--letters", "5"]),
             (["--tokens", "bpe:N"], ["--pairs", pairs, "--tokens", "bpe:3"]),
             (["--heads", "must divide"], ["--pairs", pairs, "--heads", "3"]),
+            (["--score", "transformer has no use"], ["--pairs", pairs, "--score", "dot"]),
+            (["--layers", "rnn has no use"], ["--pairs", pairs, "--arch", "rnn"]),
+            (["--layers", "bahdanau has no use"], ["--pairs", pairs, "--arch", "bahdanau"]),
         ):
             self.refuses(USAGE, fragments, *begin, *more)
         self.refuses(BAD_FILE, ["has no token <pad>"], *begin, "--pairs", pairs, "--tokens", f"{STORIES_HF}/tokenizer.json")
