@@ -226,6 +226,62 @@ static heed_model *model_with_config(const char *folder, const char *family, con
   return test_model(context, folder);
 }
 
+/* One key of a fixture's configuration changed: what does not fit the weights, or what heed does not know, is refused with the key or the tensor. */
+static void test_malformed(void **state) {
+  (void)state;
+  static const struct {
+    const char *family, *key, *value;
+    heed_status status;
+    const char *fragment;
+  } cases[] = {
+      {"bart", "decoder_start_token_id", "96", HEED_E_FORMAT, "decoder_start_token_id"},
+      {"bart", "decoder_start_token_id", "\"<s>\"", HEED_E_FORMAT, "decoder_start_token_id"},
+      {"bart", "forced_eos_token_id", "-1", HEED_E_FORMAT, "forced_eos_token_id"},
+      {"bart", "encoder_layers", "1", HEED_E_FORMAT, "tensors of a layer beyond the last (got layer 1"},
+      {"bart", "encoder_layers", "3", HEED_E_FORMAT, "model.encoder.layers.2."},
+      {"bart", "decoder_layers", "1000000", HEED_E_FORMAT, "decoder_layers"},
+      {"bart", "decoder_layers", "9999", HEED_E_FORMAT, "more layers than tensors"},
+      {"bart", "decoder_attention_heads", "5", HEED_E_FORMAT, "heads must divide the width (got 5 and 48)"},
+      {"bart", "encoder_ffn_dim", "81", HEED_E_FORMAT, "model.encoder.layers.0.fc1.weight"},
+      {"bart", "max_position_embeddings", "65", HEED_E_FORMAT, "embed_positions.weight"},
+      {"bart", "vocab_size", "95", HEED_E_FORMAT, "model.shared.weight"},
+      {"bart", "normalize_before", "true", HEED_E_UNSUPPORTED, "normalize_before, got true"},
+      {"bart", "static_position_embeddings", "true", HEED_E_UNSUPPORTED, "static_position_embeddings, got true"},
+      {"bart", "activation_function", "\"mish\"", HEED_E_UNSUPPORTED, "got mish"},
+      {"bart", "bad_words_ids", "3", HEED_E_FORMAT, "bad_words_ids"},
+      {"marian", "share_encoder_decoder_embeddings", "false", HEED_E_FORMAT, "model.decoder.embed_tokens.weight"},
+      {"marian", "decoder_vocab_size", "97", HEED_E_FORMAT, "one embedding for vocabularies of 96 and 97"},
+      {"marian", "static_position_embeddings", "false", HEED_E_UNSUPPORTED, "static_position_embeddings, got false"},
+      {"marian", "tie_word_embeddings", "false", HEED_E_FORMAT, "lm_head.weight"},
+      {"t5", "feed_forward_proj", "\"gated-mish\"", HEED_E_UNSUPPORTED, "got gated-mish"},
+      {"t5", "feed_forward_proj", "\"relu\"", HEED_E_FORMAT, "DenseReluDense.wi.weight"},
+      {"t5", "relative_attention_num_buckets", "7", HEED_E_FORMAT, "even number of buckets"},
+      {"t5", "relative_attention_num_buckets", "10", HEED_E_FORMAT, "relative_attention_bias.weight"},
+      {"t5", "relative_attention_max_distance", "2", HEED_E_FORMAT, "a distance beyond the near ones"},
+      {"t5", "d_kv", "13", HEED_E_FORMAT, "SelfAttention.q.weight"},
+      {"t5", "num_decoder_layers", "2", HEED_E_FORMAT, "tensors of a layer beyond the last (got layer 2"},
+  };
+  char folder[FOLDER_PATH], command[1200], path[512];
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    heed_model *model;
+    begin_folder(folder);
+    snprintf(command, sizeof command, "cp " TEST_EXPECTED "families/%s/model.safetensors %s/", cases[i].family, folder);
+    assert_int_equal(system(command), 0);
+    snprintf(path, sizeof path, TEST_EXPECTED "families/%s/config.json", cases[i].family);
+    json_t *config = test_json(path), *value = json_loads(cases[i].value, JSON_DECODE_ANY, NULL);
+    assert_int_equal(json_object_set_new(config, cases[i].key, value), 0);
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    assert_int_equal(json_dump_file(config, path, 0), 0);
+    json_decref(config);
+    const heed_status status = heed_model_load(context, folder, &model);
+    if (status != cases[i].status || !strstr(heed_error(context), cases[i].fragment))
+      fail_msg("%s, %s = %s: %s \"%s\" does not say \"%s\"", cases[i].family, cases[i].key, cases[i].value, heed_status_name(status),
+               heed_error(context), cases[i].fragment);
+    assert_null(model);
+    end_folder(folder);
+  }
+}
+
 /* T5 before version 5 of transformers says by tie_word_embeddings alone that the head, which is the embedding, reads the stream divided by √width. */
 static void test_t5_scaled(void **state) {
   (void)state;
@@ -291,9 +347,9 @@ static void test_refusals(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_expected),  cmocka_unit_test(test_greedy),   cmocka_unit_test(test_bits),
-      cmocka_unit_test(test_describe),  cmocka_unit_test(test_refusals), cmocka_unit_test(test_copies_and_edits),
-      cmocka_unit_test(test_t5_scaled),
+      cmocka_unit_test(test_expected),  cmocka_unit_test(test_greedy),    cmocka_unit_test(test_bits),
+      cmocka_unit_test(test_describe),  cmocka_unit_test(test_refusals),  cmocka_unit_test(test_copies_and_edits),
+      cmocka_unit_test(test_malformed), cmocka_unit_test(test_t5_scaled),
   };
   context = test_context(NULL);
   int failures = cmocka_run_group_tests(tests, NULL, NULL);
