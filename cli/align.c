@@ -39,32 +39,13 @@ static int wrong_line(const aligning *a, const example *e, bool target, const ch
                   target ? "target" : "source", reason);
 }
 
-static int add_target(aligning *a, const example *e) {
-  char reason[REASON_LENGTH] = "";
-  int32_t *ids;
-  int64_t count;
-  int code = encode_sentence(a->t.m.context, a->t.tokenizers.target, e->texts.target, false, &ids, &count, reason);
-  if (code == EXIT_BAD_FILE && reason[0]) return wrong_line(a, e, true, reason);
-  if (code != EXIT_OK) return code;
-  int32_t *ended = allocate("a target", count + 1, sizeof *ended);
-  memcpy(ended, ids, (size_t)count * sizeof *ids);
-  ended[count] = a->t.info.end;
-  const int64_t whole = count + (a->t.info.end >= 0);
-  if (count == 0) code = wrong_line(a, e, true, "there is no token for anything in it");
-  else if (whole > a->t.info.longest) {
-    snprintf(reason, sizeof reason, "it is too long (got %lld tokens, allowed %lld)", (long long)whole, (long long)a->t.info.longest);
-    code = wrong_line(a, e, true, reason);
-  } else sequences_add(&a->targets, ended, whole);
-  free(ended);
-  heed_ids_free(a->t.m.context, ids, count);
-  return code;
-}
-
 static int add_example(aligning *a, const example *e) {
   char reason[REASON_LENGTH];
   int code = translator_read(&a->t, e->texts.source, &a->sources, reason);
   if (code == EXIT_BAD_FILE && reason[0]) return wrong_line(a, e, false, reason);
-  return code == EXIT_OK && e->texts.target.data ? add_target(a, e) : code;
+  if (code != EXIT_OK || !e->texts.target.data) return code;
+  code = translator_read_target(&a->t, e->texts.target, &a->targets, reason);
+  return code == EXIT_BAD_FILE && reason[0] ? wrong_line(a, e, true, reason) : code;
 }
 
 /* Without a target: the one that the model writes. */

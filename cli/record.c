@@ -1,4 +1,4 @@
-/* record.c: runs a prompt under a heed_watch and keeps the weights it is shown.
+/* record.c: runs a prompt under a heed_watch and keeps the weights it is shown; or has a target written and keeps what each token was written from.
  *
  * A long prompt runs in chunks, so a layer is shown several times, each time for a range of queries that sees the keys up to its own end; the rows find their
  * place by their first position. */
@@ -39,10 +39,11 @@ static int allocate_weights(const loaded *m, recording *r) {
   double bytes = (double)record->layers * (double)record->heads * (double)record->queries * (double)record->keys * sizeof(float);
   double allowed = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / 2;
   if (bytes > allowed)
-    return error_of(
-        EXIT_NO_MEMORY,
-        "%s: weights too large (%lld layers × %lld heads × %lld² is %.1f GB, allowed %.1f GB; choose fewer with --layers and --heads)",
-        m->info.path, (long long)record->layers, (long long)record->heads, (long long)record->queries, bytes / 1e9, allowed / 1e9);
+    return error_of(EXIT_NO_MEMORY,
+                    "%s: weights too large (%lld layers × %lld heads × %lld × %lld is %.1f GB, allowed %.1f GB; choose fewer with --layers "
+                    "and --heads)",
+                    m->info.path, (long long)record->layers, (long long)record->heads, (long long)record->queries, (long long)record->keys,
+                    bytes / 1e9, allowed / 1e9);
   r->weights = allocate("attention weights", (int64_t)(bytes / sizeof(float)), sizeof(float));
   record->weights = r->weights;
   return EXIT_OK;
@@ -55,24 +56,33 @@ static void label_tokens(const loaded *m, const prompt *p, recording *r) {
   r->record.query_tokens = r->record.key_tokens = r->tokens;
 }
 
-int record_run(const loaded *m, const prompt *p, const char *layers, const char *heads, recording *r) {
+/* What a record says of its model, and which layers and heads were chosen. */
+static int describe(const loaded *m, const char *layers, const char *heads, int64_t model_layers, int64_t model_heads, recording *r) {
   const heed_model_info *info = &m->info;
-  heed_session *session = NULL;
-  heed_session_options options = {.size = sizeof options};
+  heed_record *record = &r->record;
   int code;
   *r = (recording){0};
-  heed_record *record = &r->record;
-  TRY(parse_selection("--layers", "layer", layers ? layers : "all", info->layers, &r->layers, &record->layers));
-  TRY(parse_selection("--heads", "head", heads ? heads : "all", info->heads, &r->heads, &record->heads));
+  TRY(parse_selection("--layers", "layer", layers ? layers : "all", model_layers, &r->layers, &record->layers));
+  TRY(parse_selection("--heads", "head", heads ? heads : "all", model_heads, &r->heads, &record->heads));
   record->size = sizeof *record;
   record->model = (heed_text){info->name, strlen(info->name)};
   record->family = (heed_text){info->family, strlen(info->family)};
   record->file = (heed_text){info->path, strlen(info->path)};
-  record->model_layers = info->layers;
-  record->model_heads = info->heads;
-  record->model_kv_heads = info->kv_heads;
+  record->model_layers = model_layers;
+  record->model_heads = model_heads;
   record->layer_index = r->layers;
   record->head_index = r->heads;
+done:
+  return code;
+}
+
+int record_run(const loaded *m, const prompt *p, const char *layers, const char *heads, recording *r) {
+  heed_session *session = NULL;
+  heed_session_options options = {.size = sizeof options};
+  heed_record *record = &r->record;
+  int code;
+  TRY(describe(m, layers, heads, m->info.layers, m->info.heads, r));
+  record->model_kv_heads = m->info.kv_heads;
   record->queries = record->keys = p->count;
   record->window = r->windows = allocate("windows", record->layers, sizeof *r->windows);
   TRY(allocate_weights(m, r));
@@ -93,11 +103,78 @@ done:
   return code;
 }
 
+/* ---- cross-attention ------------------------------------------------------------------------------------------------------- */
+
+static int read_source(const translator *t, const char *source, const char *target, sequences *sources, sequences *targets) {
+  char reason[REASON_LENGTH];
+  int code = translator_read(t, (heed_text){source, strlen(source)}, sources, reason);
+  if (code == EXIT_BAD_FILE && reason[0]) return error_of(EXIT_USAGE, "TEXT: %s", reason);
+  if (code != EXIT_OK || !target) return code;
+  code = translator_read_target(t, (heed_text){target, strlen(target)}, targets, reason);
+  return code == EXIT_BAD_FILE && reason[0] ? error_of(EXIT_USAGE, "TARGET: %s", reason) : code;
+}
+
+/* The weights of one head for the whole target; without a target it is the model's own, which is kept. */
+static int weigh_head(const translator *t, const sequences *sources, sequences *targets, int64_t layer, int64_t head, recording *r,
+                      float *to) {
+  const heed_sources from = sequences_view(sources), given = sequences_view(targets);
+  const heed_translate_options options = {.size = sizeof options,
+                                          .targets = targets->count ? &given : NULL,
+                                          .want_weights = to != NULL,
+                                          .has_layer = true,
+                                          .layer = layer,
+                                          .has_head = true,
+                                          .head = head};
+  heed_translations *all = NULL;
+  int code = check(t->m.context, heed_translate(t->m.context, t->m.model, &from, &options, &all));
+  const heed_translation *result = heed_translations_of(all, 0, NULL);
+  if (code == EXIT_OK && to) memcpy(to, result->weights, (size_t)(r->record.queries * r->record.keys) * sizeof *to);
+  if (code == EXIT_OK && !to) sequences_add(targets, result->ids, result->count);
+  heed_translations_free(all);
+  return code;
+}
+
+static heed_text *label_side(const heed_tokenizer *tokenizer, const sequences *one) {
+  const int64_t count = one->begin[1];
+  heed_text *tokens = allocate("tokens", count, sizeof *tokens);
+  for (int64_t i = 0; i < count; i++) tokens[i] = heed_token_text(tokenizer, one->ids[i]);
+  return tokens;
+}
+
+int record_cross(const translator *t, const char *source, const char *target, const char *layers, const char *heads, recording *r) {
+  heed_record *record = &r->record;
+  sequences sources = {0}, targets = {0};
+  int code;
+  *r = (recording){0};
+  if (t->info.layers == 0) return error_of(EXIT_UNSUPPORTED, "%s: does not attend, so there is nothing to draw", t->m.info.name);
+  TRY(describe(&t->m, layers, heads, t->info.layers, t->info.heads, r));
+  double begin = seconds_now();
+  TRY(read_source(t, source, target, &sources, &targets));
+  if (!target) TRY(weigh_head(t, &sources, &targets, 0, 0, r, NULL));
+  record->cross = true;
+  record->queries = targets.begin[1];
+  record->keys = sources.begin[1];
+  if (record->queries == 0) TRY(error_of(EXIT_BAD_FILE, "%s: writes nothing for this source", t->m.info.name));
+  TRY(allocate_weights(&t->m, r));
+  record->query_tokens = r->tokens = label_side(t->tokenizers.target, &targets);
+  record->key_tokens = r->source = label_side(t->tokenizers.source, &sources);
+  for (int64_t l = 0; l < record->layers; l++)
+    for (int64_t h = 0; h < record->heads; h++)
+      TRY(weigh_head(t, &sources, &targets, r->layers[l], r->heads[h], r,
+                     r->weights + (l * record->heads + h) * record->queries * record->keys));
+  record->seconds = seconds_now() - begin;
+done:
+  sequences_free(&sources);
+  sequences_free(&targets);
+  return code;
+}
+
 void record_free(recording *r) {
   free(r->layers);
   free(r->heads);
   free(r->windows);
   free(r->tokens);
+  free(r->source);
   free(r->numbers);
   free(r->weights);
 }

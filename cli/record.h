@@ -2,14 +2,14 @@
 #ifndef CLI_RECORD_H
 #define CLI_RECORD_H
 
-#include "model.h"
+#include "translator.h"
 
 typedef struct recording {
   heed_record record;
-  int64_t *layers, *heads; /* the model's numbers of what was chosen */
-  int64_t *windows;        /* [layers] */
-  int64_t taken;           /* layers seen in the current run */
-  heed_text *tokens;
+  int64_t *layers, *heads;      /* the model's numbers of what was chosen */
+  int64_t *windows;             /* [layers] */
+  int64_t taken;                /* layers seen in the current run */
+  heed_text *tokens, *source;   /* source: of cross-attention */
   char (*numbers)[ID_TEXT_MAX]; /* the tokens' text where there is no tokenizer */
   float *weights;
 } recording;
@@ -17,6 +17,8 @@ typedef struct recording {
 /* Runs the prompt and records the chosen layers and heads (lists of the options --layers and --heads; NULL: all). Weights that do not fit into half of
  * the machine's memory are EXIT_NO_MEMORY, with the advice to choose fewer. Free the recording also after a failure. */
 int record_run(const loaded *m, const prompt *p, const char *layers, const char *heads, recording *out);
+/* What each token of a target was written from: cross-attention between the source and the target, or with target NULL what the model writes. */
+int record_cross(const translator *t, const char *source, const char *target, const char *layers, const char *heads, recording *out);
 void record_free(recording *r);
 
 /* Hash of a model's bytes, "fnv1a64:…": of the file, or of all .json and .safetensors files of a directory in the order of their names. It tells whether two

@@ -8,7 +8,7 @@
 typedef struct values {
   common_values common;
   prompt_values prompt;
-  const char *model, *layers, *heads, *token, *format, *background;
+  const char *model, *target, *layers, *heads, *token, *format, *background;
   text_list outputs;
   int64_t width;
 } values;
@@ -153,10 +153,34 @@ done:
   return code;
 }
 
+/* What a model reads, or where it has a source, what it writes from that. */
+static int record(const values *v, const loaded *m, recording *r) {
+  prompt p = {0};
+  translator t = {0};
+  heed_text source = {0};
+  int code;
+  if (!model_translates(m)) {
+    if (v->target) TRY(usage_error("TARGET: %s reads one text (a target goes with models that translate)", m->info.name));
+    TRY(prompt_read(m->context, v->model, m->tokenizer, m->info.vocabulary, &v->prompt, &p));
+    TRY(prompt_check(m, &p));
+    TRY(record_run(m, &p, v->layers, v->heads, r));
+  } else {
+    if (v->prompt.ids || v->prompt.special || v->prompt.plain)
+      TRY(usage_error("--ids, --special, --plain: %s reads a source as it was taught to, from a text", m->info.name));
+    TRY(translator_of(m, v->model, &t));
+    TRY(read_text(v->prompt.text, &source));
+    TRY(record_cross(&t, source.data, v->target, v->layers, v->heads, r));
+  }
+done:
+  free((char *)source.data);
+  heed_tokenizer_free(t.target);
+  prompt_free(&p);
+  return code;
+}
+
 static int run(const void *pointer) {
   values v = *(const values *)pointer;
   loaded m = {0};
-  prompt p = {0};
   recording r = {0};
   int code;
   if (!v.prompt.text && !v.prompt.ids) return usage_error("show: TEXT is missing: what the model reads (or --ids; see `heed show --help`)");
@@ -164,14 +188,11 @@ static int run(const void *pointer) {
   if (v.common.json) v.outputs.items[v.outputs.count++] = "-";
   for (int i = 0; i < v.outputs.count; i++)
     if (format_of(&v, v.outputs.items[i]) < 0) return EXIT_USAGE;
-  TRY(model_open(&v.common, v.model, &m));
-  TRY(prompt_read(m.context, v.model, m.tokenizer, m.info.vocabulary, &v.prompt, &p));
-  TRY(prompt_check(&m, &p));
-  TRY(record_run(&m, &p, v.layers, v.heads, &r));
+  TRY(model_open_any(&v.common, v.model, &m));
+  TRY(record(&v, &m, &r));
   TRY(write_all(&m, &v, &r));
 done:
   record_free(&r);
-  prompt_free(&p);
   model_close(&m);
   return code;
 }
@@ -179,6 +200,7 @@ done:
 static const option options[] = {
     OPTION("MODEL", 0, TEXT, NULL, model, "a GGUF file or a Hugging Face directory", .required = true),
     OPTION("TEXT", 0, TEXT, NULL, prompt.text, "what the model reads; - is standard input"),
+    OPTION("TARGET", 0, TEXT, NULL, target, "of a model that translates: what it writes (default: its own translation)"),
     OPTION("layers", 0, TEXT, "LIST", layers, "layers to look at, such as 0,3-5,-1 (default all; -1 is the last)"),
     OPTION("heads", 0, TEXT, "LIST", heads, "heads to look at, the same way"),
     OPTION("token", 0, TEXT, "WHICH", token, "spell out what this token looks at: its text or its position"),
@@ -196,10 +218,13 @@ const command command_show = {
     .summary = "draw what a model attends to",
     .about = "Reads a text with a model and draws which tokens look at which: all heads at a glance, and one head in full. "
              "Without a choice that is the head that looks least at itself and at the first token. Page, JSON and array hold "
-             "all chosen heads; PNG, SVG and CSV the one head.",
+             "all chosen heads; PNG, SVG and CSV the one head. Of a model with an encoder and a decoder TEXT is the source, and what "
+             "is drawn is which of its tokens each token of the target was written from; without a choice, by the head that goes "
+             "through the source best.",
     .examples = "  heed show model.gguf \"The animal didn't cross the street because it was too tired.\" --token it\n"
                 "  heed show model.gguf \"The cat sat.\" --layers 0,3-5,-1 --heads all -o heads.html -o heads.npy\n"
-                "  heed show model.gguf \"The cat sat.\" --layers 13 --heads 4 -o head.svg\n",
+                "  heed show model.gguf \"The cat sat.\" --layers 13 --heads 4 -o head.svg\n"
+                "  heed show en-es \"the old cat\" -o alignment.html\n",
     .options = options,
     .takes = TAKES_MACHINE | TAKES_JSON,
     .values_size = sizeof(values),

@@ -86,6 +86,28 @@ int translator_read(const translator *t, heed_text text, sequences *sources, cha
   return code;
 }
 
+int translator_read_target(const translator *t, heed_text text, sequences *targets, char reason[REASON_LENGTH]) {
+  int32_t *ids;
+  int64_t count;
+  reason[0] = 0;
+  int code = encode_sentence(t->m.context, t->tokenizers.target, text, false, &ids, &count, reason);
+  if (code != EXIT_OK) return code;
+  int32_t *ended = allocate("a target", count + 1, sizeof *ended);
+  if (count > 0) memcpy(ended, ids, (size_t)count * sizeof *ids);
+  ended[count] = t->info.end;
+  const int64_t whole = count + (t->info.end >= 0);
+  if (count == 0) {
+    snprintf(reason, REASON_LENGTH, "there is no token for anything in it");
+    code = EXIT_BAD_FILE;
+  } else if (whole > t->info.longest) {
+    snprintf(reason, REASON_LENGTH, "it is too long (got %lld tokens, allowed %lld)", (long long)whole, (long long)t->info.longest);
+    code = EXIT_BAD_FILE;
+  } else sequences_add(targets, ended, whole);
+  free(ended);
+  heed_ids_free(t->m.context, ids, count);
+  return code;
+}
+
 int translator_text(const translator *t, const int32_t *ids, int64_t count, heed_text *out) {
   heed_decoder *decoder = NULL;
   heed_text piece;

@@ -34,6 +34,8 @@ void sequences_free(sequences *all);
 
 /* Adds a source. EXIT_BAD_FILE with a reason, nothing printed, where the model cannot read it; other failures have said so. */
 int translator_read(const translator *t, heed_text text, sequences *sources, char reason[REASON_LENGTH]);
+/* Adds a target that is given, with its end token; the same way. */
+int translator_read_target(const translator *t, heed_text text, sequences *targets, char reason[REASON_LENGTH]);
 /* What ids of a target say, without special tokens; for free(), with a NUL behind. */
 int translator_text(const translator *t, const int32_t *ids, int64_t count, heed_text *out);
 

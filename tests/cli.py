@@ -99,7 +99,7 @@ class Words(Case):
         for command, name in {"show": "MODEL", "generate": "MODEL", "logits": "MODEL", "tokenize": "MODEL", "inspect": "FILE", "attend": "--q"}.items():
             self.refuses(USAGE, [f"{command}: {name} is missing", "--help"], command)
         self.refuses(USAGE, ["TEXT is missing"], "show", STORIES)
-        self.refuses(USAGE, ["one argument too many", "cat", "quotes"], "show", STORIES, "The", "cat", "sat")
+        self.refuses(USAGE, ["one argument too many", "cat", "quotes"], "show", STORIES, "The", "old", "cat", "sat")
 
     def test_forms_of_options(self):
         expected = self.prints("tokenize", STORIES, "Once", "--json")
@@ -380,8 +380,9 @@ class Generate(Case):
         self.refuses(USAGE, ["--ids: no token 3", "0 to 2"], "generate", SORT, "--ids", "3")
 
     def test_encoder_decoder(self):
-        for command in (["generate"], ["logits"], ["show"]):
-            self.refuses(UNSUPPORTED, ["marian: an encoder–decoder turns a source into a target", "heed translate"], *command, MARIAN, "--ids", "5,17")
+        for command in ("generate", "logits"):
+            self.refuses(UNSUPPORTED, ["marian: an encoder–decoder turns a source into a target", "heed translate"], command, MARIAN, "--ids", "5,17")
+        self.refuses(UNSUPPORTED, "marian: has no tokenizer", "show", MARIAN, "a source")
         self.refuses(UNSUPPORTED, "marian: an encoder–decoder turns", "bench", "generate", MARIAN)
 
     def test_encoder(self):

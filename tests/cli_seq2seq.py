@@ -315,6 +315,28 @@ class Measuring(Bart):
         table = self.prints("align", self.model, "--pairs", path, "--rank-heads", "--reference", reference).splitlines()
         self.assertEqual((len(table), table[0].split()), (17, ["layer", "head", "coverage", "monotonicity", "product", "AER"]))
 
+    def test_pictures(self):
+        """What `heed show` draws is what `heed align` prints, with the ends that it leaves out."""
+        source, target = "a" + self.lines(1, 5)[0], "b" + self.lines(1, 6)[0]  # no option
+        found = json.loads(self.prints("show", self.model, source, target, "--json"))
+        self.assertEqual((found["cross"], found["causal"], found["shape"]), (True, False, [3, 4, len(target) + 1, len(source) + 1]))
+        self.assertEqual((found["query_tokens"], found["key_tokens"]), ([*target, "</s>"], [*source, "</s>"]))
+        for layer, head in ((0, 1), (2, 3)):
+            aligned = json.loads(self.prints("align", self.model, source, target, "--layer", str(layer), "--head", str(head), "--json"))[0]
+            for row, other in zip(found["weights"][layer][head], aligned["weights"]):
+                self.assertEqual([f"{w:.5g}" for w in row[:-1]], [f"{w:.5g}" for w in other])
+                self.assertAlmostEqual(sum(row), 1, 5)
+        one = json.loads(self.prints("show", self.model, source, target, "--layers", "-1", "--heads", "2", "--json"))
+        self.assertEqual(one["weights"], [[found["weights"][2][2]]])
+        own = json.loads(self.prints("show", self.model, source, "--json"))
+        said = self.prints("translate", self.model, stdin=source.encode()).rstrip("\n")
+        self.assertEqual("".join(token for token in own["query_tokens"] if token not in ("<s>", "<pad>", "</s>")), said)
+        self.assertIn("rows were written from columns", self.prints("show", self.model, source, target))
+        self.refuses(USAGE, 'TARGET: the character "€"', "show", self.model, source, "€")
+        self.refuses(USAGE, "TEXT: ", "show", self.model, "€")
+        self.refuses(USAGE, "reads a source as it was taught to", "show", self.model, "--ids", "3,4")
+        self.refuses(USAGE, "TARGET: gpt-nano-sort reads one text", "show", f"{DATA}/models/gpt-nano-sort", "1", "2")
+
 
 class Transliterating(Pairs):
     def test_heads_that_follow_the_letters(self):

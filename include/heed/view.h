@@ -28,6 +28,8 @@ typedef struct heed_record {
   const int64_t *window;                      /* [layers] keys seen back from the query, itself included; 0: all. NULL: all layers 0 */
   bool has_query;                             /* the page opens with this row chosen; otherwise with none */
   int64_t query;                              /* a row, in [0, queries) */
+  bool
+      cross; /* the keys are another sequence: what a target's tokens were written from in a source. A query then has no place among them. */
 } heed_record;
 
 /* Where output goes. write returns false when it fails (the call then returns HEED_E_WRITE). */
@@ -38,12 +40,14 @@ typedef struct heed_sink {
 
 /* What one head does, over its rows: shares in [0,1], spread in bits (mean entropy of a row). Rows with a single live key count for the spread only. */
 typedef struct heed_head_stats {
-  double first, previous, self; /* mean weight on the first key, on the key before the query's own, on its own */
+  double first, previous, self; /* mean weight on the first key; unless `cross`, on the key before the query's own, on its own */
   double spread;
+  double coverage,
+      monotonicity; /* where `cross`: keys that are the strongest of some row; steps from row to row whose strongest key does not lie before the last one's */
 } heed_head_stats;
 /* layer and head count within the record. */
 HEED_API heed_status heed_record_stats(const heed_record *record, int64_t layer, int64_t head, heed_head_stats *out);
-/* The head (within the record) that looks least at itself and at the first token. */
+/* The head (within the record) that looks least at itself and at the first token; where `cross`, the one with the largest coverage · monotonicity. */
 HEED_API heed_status heed_record_pick(const heed_record *record, int64_t *layer, int64_t *head);
 
 typedef enum heed_color { HEED_COLOR_NONE, HEED_COLOR_256, HEED_COLOR_TRUE } heed_color;

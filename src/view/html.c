@@ -150,7 +150,7 @@ static void put_map(page *p, const char *name, bool dark) {
   hd_out_text(&p->out, "\"");
 }
 
-/* Thousandths: first, previous, self, spread of each head. */
+/* Thousandths: first, previous, self, spread of each head; of cross-attention, first, coverage, monotonicity, spread. */
 static void put_stats(page *p) {
   const heed_record *r = p->record;
   hd_out_text(&p->out, ",\n\"stats\":[");
@@ -158,7 +158,8 @@ static void put_stats(page *p) {
     for (int64_t h = 0; h < r->heads; h++) {
       heed_head_stats s = {0};
       if (p->status == HEED_OK) p->status = heed_record_stats(r, l, h, &s);
-      hd_out_print(&p->out, "%s%ld,%ld,%ld,%ld", l || h ? "," : "", lrint(1000 * s.first), lrint(1000 * s.previous), lrint(1000 * s.self),
+      hd_out_print(&p->out, "%s%ld,%ld,%ld,%ld", l || h ? "," : "", lrint(1000 * s.first),
+                   lrint(1000 * (r->cross ? s.coverage : s.previous)), lrint(1000 * (r->cross ? s.monotonicity : s.self)),
                    lrint(1000 * s.spread));
     }
   hd_out_text(&p->out, "]");
@@ -178,6 +179,7 @@ static void put_record(page *p) {
   put_integers(p, "layers", r->layer_index, r->layers);
   put_integers(p, "heads", r->head_index, r->heads);
   if (r->window) put_integers(p, "window", r->window, r->layers);
+  if (r->cross) hd_out_text(&p->out, ",\n\"cross\":true");
   hd_out_print(&p->out, ",\n\"causal\":%s,\"layer\":%lld,\"head\":%lld,\"query\":%lld", r->causal ? "true" : "false", (long long)p->layer,
                (long long)p->head, r->has_query ? (long long)r->query : -1LL);
   put_tokens(p, "queries", r->query_tokens, p->queries, r->queries);

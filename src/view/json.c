@@ -101,6 +101,10 @@ heed_status heed_record_json(heed_context *context, const heed_record *given, co
   put_integers(&out, "shape", (int64_t[]){record.layers, record.heads, record.queries, record.keys}, 4);
   put_name(&out, "causal");
   hd_out_text(&out, record.causal ? "true" : "false");
+  if (record.cross) {
+    put_name(&out, "cross");
+    hd_out_text(&out, "true");
+  }
   if (record.window) put_integers(&out, "window", record.window, record.layers);
   put_tokens(&out, "query_tokens", record.query_tokens, record.queries);
   put_tokens(&out, "key_tokens", record.key_tokens, record.keys);

@@ -148,8 +148,7 @@ static heed_status make_caption(plate *p, hd_arena *arena) {
   snprintf(text, (size_t)bytes, "%.*s%s%s", (int)r->model.length, r->model.length ? r->model.data : "", r->model.length ? " · " : "",
            hd_head_name(r, p->layer, p->head, name));
   HD_TRY(hd_label_of(p->raster.context, arena, hd_text(text), &p->caption[0]));
-  return hd_label_of(p->raster.context, arena, hd_text("Rows look, columns are looked at. Attention weight, square-root scale."),
-                     &p->caption[1]);
+  return hd_label_of(p->raster.context, arena, hd_text(hd_caption(r)), &p->caption[1]);
 }
 
 static heed_status compose(plate *p, hd_arena *arena) {

@@ -70,6 +70,11 @@ const char *hd_head_name(const heed_record *record, int64_t layer, int64_t head,
   return buffer;
 }
 
+const char *hd_caption(const heed_record *record) {
+  return record->cross ? "Rows are the target, columns the source. Attention weight, square-root scale."
+                       : "Rows look, columns are looked at. Attention weight, square-root scale.";
+}
+
 static const char *plural(int64_t count) { return count == 1 ? "" : "s"; }
 
 const char *hd_model_shape(const heed_record *record, char buffer[HD_SHAPE_NAME]) {
@@ -77,7 +82,10 @@ const char *hd_model_shape(const heed_record *record, char buffer[HD_SHAPE_NAME]
                       (long long)record->model_heads, plural(record->model_heads));
   if (record->model_kv_heads && record->model_kv_heads != record->model_heads)
     used += snprintf(buffer + used, (size_t)(HD_SHAPE_NAME - used), " (%lld key/value)", (long long)record->model_kv_heads);
-  if (record->queries == record->keys)
+  if (record->cross)
+    snprintf(buffer + used, (size_t)(HD_SHAPE_NAME - used), " · %lld token%s from %lld", (long long)record->queries,
+             plural(record->queries), (long long)record->keys);
+  else if (record->queries == record->keys)
     snprintf(buffer + used, (size_t)(HD_SHAPE_NAME - used), " · %lld token%s", (long long)record->keys, plural(record->keys));
   else
     snprintf(buffer + used, (size_t)(HD_SHAPE_NAME - used), " · %lld of %lld tokens looking", (long long)record->queries,

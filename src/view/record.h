@@ -97,6 +97,8 @@ heed_status hd_out_end(hd_out *out);
 /* "layer 13, head 4" with the model's numbers, into buffer; returns buffer. */
 enum { HD_HEAD_NAME = 64 };
 const char *hd_head_name(const heed_record *record, int64_t layer, int64_t head, char buffer[HD_HEAD_NAME]);
+/* What rows and columns are, under a picture; static. */
+const char *hd_caption(const heed_record *record);
 /* "30 layers × 9 heads (3 key/value) · 13 tokens". */
 enum { HD_SHAPE_NAME = 160 };
 const char *hd_model_shape(const heed_record *record, char buffer[HD_SHAPE_NAME]);

@@ -3,6 +3,41 @@
 
 #include <math.h>
 
+/* The first of a row's largest weights. */
+static int64_t strongest(const float *row, int64_t keys) {
+  int64_t at = 0;
+  for (int64_t j = 1; j < keys; j++)
+    if (row[j] > row[at]) at = j;
+  return at;
+}
+
+/* Keys that are the strongest of some row, a stretch of keys at a time, so that no memory is needed for what was seen. */
+static int64_t covered(const heed_record *record, int64_t layer, int64_t head) {
+  enum { STRETCH = 4096 };
+  int64_t count = 0;
+  for (int64_t begin = 0; begin < record->keys; begin += STRETCH) {
+    bool seen[STRETCH] = {false};
+    for (int64_t i = 0; i < record->queries; i++) {
+      const int64_t at = strongest(hd_record_row(record, layer, head, i), record->keys) - begin;
+      if (at < 0 || at >= STRETCH || seen[at]) continue;
+      seen[at] = true;
+      count++;
+    }
+  }
+  return count;
+}
+
+/* Steps from row to row that do not go back among the keys. */
+static int64_t forward(const heed_record *record, int64_t layer, int64_t head) {
+  int64_t count = 0, last = 0;
+  for (int64_t i = 0; i < record->queries; i++) {
+    const int64_t at = strongest(hd_record_row(record, layer, head, i), record->keys);
+    count += i > 0 && at >= last;
+    last = at;
+  }
+  return count;
+}
+
 heed_status heed_record_stats(const heed_record *given, int64_t layer, int64_t head, heed_head_stats *out) {
   heed_record record;
   if (!out) return HEED_E_ARGUMENT;
@@ -21,6 +56,7 @@ heed_status heed_record_stats(const heed_record *given, int64_t layer, int64_t h
     if (live.end - live.begin == 1) continue;
     choices++;
     if (live.begin == 0) sum.first += (double)row[0];
+    if (record.cross) continue;
     if (own - 1 >= live.begin && own - 1 < live.end) sum.previous += (double)row[own - 1];
     if (own >= live.begin && own < live.end) sum.self += (double)row[own];
   }
@@ -29,6 +65,9 @@ heed_status heed_record_stats(const heed_record *given, int64_t layer, int64_t h
                            .previous = sum.previous * per_choice,
                            .self = sum.self * per_choice,
                            .spread = rows ? sum.spread / (double)rows : 0};
+  if (!record.cross) return HEED_OK;
+  out->coverage = (double)covered(&record, layer, head) / (double)record.keys;
+  out->monotonicity = record.queries > 1 ? (double)forward(&record, layer, head) / (double)(record.queries - 1) : 1;
   return HEED_OK;
 }
 
@@ -42,8 +81,9 @@ heed_status heed_record_pick(const heed_record *record, int64_t *layer, int64_t 
     for (int64_t h = 0; h < checked.heads; h++) {
       heed_head_stats stats;
       HD_TRY(heed_record_stats(record, l, h, &stats));
-      if (stats.first + stats.self < least) {
-        least = stats.first + stats.self;
+      const double avoided = checked.cross ? -stats.coverage * stats.monotonicity : stats.first + stats.self;
+      if (avoided < least) {
+        least = avoided;
         *layer = l;
         *head = h;
       }

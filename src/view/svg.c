@@ -160,7 +160,7 @@ static void put_caption(plate *p, double y) {
   hd_out_print(&p->out, " font-size=\"%d\">", FONT);
   hd_out_escaped(&p->out, p->model.text, p->model.bytes);
   hd_out_print(&p->out, "%s%s</text>\n", p->model.bytes ? " · " : "", hd_head_name(p->record, p->layer, p->head, name));
-  put_words(p, MARGIN, y + 16, " font-size=\"10\" fill=\"#666\"", "Rows look, columns are looked at. Attention weight, square-root scale.");
+  put_words(p, MARGIN, y + 16, " font-size=\"10\" fill=\"#666\"", hd_caption(p->record));
 }
 
 static int widest(const hd_label *labels, int64_t count) {

@@ -107,18 +107,20 @@ static void put_heading(screen *s) {
   put_line(s, text);
 }
 
-/* A head is named by what takes at least half of its weight; failing that, by looking almost everywhere (three quarters of the largest possible spread). */
+/* A head is named by what takes at least half of its weight, one of cross-attention also by going through the source; failing that, by looking almost everywhere (three quarters of the largest possible spread). */
 typedef struct mark {
   const char *glyph;
   double strength; // in [0,1]: how strongly it does what the glyph says
 } mark;
 
 static mark mark_of(const heed_head_stats *stats, double largest_spread) {
+  double follows = stats->coverage * stats->monotonicity;
   double even = largest_spread > 0 ? stats->spread / largest_spread : 0;
   double most = HD_MAX(stats->first, HD_MAX(stats->previous, stats->self));
   if (most >= 0.5 && most == stats->first) return (mark){"S", most};
   if (most >= 0.5 && most == stats->previous) return (mark){"P", most};
   if (most >= 0.5) return (mark){"I", most};
+  if (follows >= 0.5) return (mark){"A", follows};
   if (even >= 0.75) return (mark){"·", even};
   return (mark){"●", 1 - even};
 }
@@ -184,7 +186,8 @@ static void put_pick(screen *s) {
   char first[128], second[128], both[260];
   if (heed_record_pick(s->record, &layer, &head) != HEED_OK) return;
   long long l = s->record->layer_index[layer], h = s->record->head_index[head];
-  snprintf(first, sizeof first, "layer %lld head %lld looks least at itself and at the first token", l, h);
+  const char *why = s->record->cross ? "goes through the source best" : "looks least at itself and at the first token";
+  snprintf(first, sizeof first, "layer %lld head %lld %s", l, h, why);
   snprintf(second, sizeof second, "`--layers %lld --heads %lld` to ask for it", l, h);
   snprintf(both, sizeof both, "%s; %s", first, second);
   if ((int)strlen(both) <= s->width) {
@@ -200,7 +203,8 @@ static void put_overview(screen *s) {
   char legend[192], size[64];
   int number_width = 1, margin = s->width >= 40 ? 8 : 0;
   const char *more = s->options.color == HEED_COLOR_NONE ? "" : s->options.dark ? ", brighter = more" : ", darker = more";
-  snprintf(legend, sizeof legend, "heads   S first token  P previous  I self  · spread  ● other%s", more);
+  const char *marks = r->cross ? "A goes through the source" : "P previous  I self";
+  snprintf(legend, sizeof legend, "heads   S first token  %s  · spread  ● other%s", marks, more);
   snprintf(size, sizeof size, "(%lld × %lld)", (long long)r->layers, (long long)r->heads);
   hd_out_text(&s->out, "\n");
   int used = put_cut(s, legend, s->width), room = (int)strlen(size) - 1; // × has two bytes
@@ -369,7 +373,8 @@ static void put_map_title(screen *s, const layout *p) {
   char text[192], name[HD_HEAD_NAME];
   hd_head_name(s->record, s->options.layer, s->options.head, name);
   bool digit = s->options.color == HEED_COLOR_NONE;
-  snprintf(text, sizeof text, "%s · rows look at columns · %s", name, digit ? "digits are tenths of a weight" : "√ scale");
+  snprintf(text, sizeof text, "%s · rows %s columns · %s", name, s->record->cross ? "were written from" : "look at",
+           digit ? "digits are tenths of a weight" : "√ scale");
   int used = put_cut(s, text, s->width);
   if (!digit && used + SCALE_CELLS + 5 <= s->width) {
     hd_out_text(&s->out, " 0 ");

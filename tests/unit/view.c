@@ -99,6 +99,61 @@ static void stats_are_the_naive_ones(void **state) {
   }
 }
 
+/* Of cross-attention: keys that are the strongest of some row, steps that do not go back, and no place of a query among the keys. */
+static void cross_attention_goes_through_a_source(void **state) {
+  (void)state;
+  heed_context *context = test_context(NULL);
+  for (uint64_t seed = 0; seed < 4; seed++) {
+    const sample_spec spec = {.layers = 2, .heads = 3, .queries = 9, .keys = 6 + (int64_t)seed, .spread = 2, .seed = seed};
+    heed_record r = sample_new(&spec);
+    r.cross = true;
+    double best = -1;
+    int64_t best_layer, best_head;
+    for (int64_t l = 0; l < r.layers; l++)
+      for (int64_t h = 0; h < r.heads; h++) {
+        int seen[16] = {0}, covered = 0, forward = 0;
+        int64_t last = 0;
+        for (int64_t i = 0; i < r.queries; i++) {
+          int64_t at = 0;
+          for (int64_t j = 0; j < r.keys; j++)
+            if (weight(&r, l, h, i, j) > weight(&r, l, h, i, at)) at = j;
+          covered += seen[at]++ == 0;
+          forward += i > 0 && at >= last;
+          last = at;
+        }
+        heed_head_stats stats;
+        assert_int_equal(heed_record_stats(&r, l, h, &stats), HEED_OK);
+        assert_true(stats.coverage == (double)covered / (double)r.keys);
+        assert_true(stats.monotonicity == (double)forward / (double)(r.queries - 1));
+        assert_true(stats.previous == 0 && stats.self == 0 && stats.first > 0);
+        best = HD_MAX(best, stats.coverage * stats.monotonicity);
+      }
+    heed_head_stats picked;
+    assert_int_equal(heed_record_pick(&r, &best_layer, &best_head), HEED_OK);
+    assert_int_equal(heed_record_stats(&r, best_layer, best_head, &picked), HEED_OK);
+    assert_true(picked.coverage * picked.monotonicity == best);
+    static const struct {
+      head_output write;
+      const char *says;
+    } said[] = {{json_output, "\"cross\": true"},
+                {heed_record_html, "\"cross\":true"},
+                {heed_record_svg, "Rows are the target, columns the source."},
+                {terminal_output, "rows were written from columns"},
+                {terminal_output, "A goes through the source"}};
+    for (int k = 0; k < HD_COUNT(said); k++) {
+      sample_bytes bytes = written(context, said[k].write, &r, 0, 0);
+      bool found = false;
+      const size_t length = strlen(said[k].says);
+      for (int64_t at = 0; at + (int64_t)length <= (int64_t)bytes.used && !found; at++)
+        found = !memcmp((char *)bytes.data + at, said[k].says, length);
+      if (!found) fail_msg("\"%s\" is not said", said[k].says);
+      free(bytes.data);
+    }
+    sample_free(&r);
+  }
+  heed_context_free(context);
+}
+
 static void illegal_records_are_refused(void **state) {
   (void)state;
   heed_context *context = test_context(NULL);
@@ -663,6 +718,7 @@ static void memory_may_run_out_anywhere(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(stats_are_the_naive_ones),
+      cmocka_unit_test(cross_attention_goes_through_a_source),
       cmocka_unit_test(illegal_records_are_refused),
       cmocka_unit_test(tokens_become_visible),
       cmocka_unit_test(labels_are_cut_to_width),

@@ -9,7 +9,7 @@ const $ = id => document.getElementById(id);
 const L = record.layers.length, H = record.heads.length, N = record.queries.length, M = record.keys.length;
 const OFFSET = M - N; // query i stands at key i + OFFSET
 // Where the queries are the last of the keys, one strip serves both.
-const ALIGNED = OFFSET >= 0 && record.queries.every((token, i) => token === record.keys[i + OFFSET]);
+const ALIGNED = !record.cross && OFFSET >= 0 && record.queries.every((token, i) => token === record.keys[i + OFFSET]);
 
 /* ---- the cells ------------------------------------------------------------------------------------------------------------ */
 
@@ -280,8 +280,8 @@ function buildStrips() {
   if (ALIGNED) {
     buildStrip(record.keys, record.keys_space, '', k => (k >= OFFSET ? k - OFFSET : -1), k => k);
   } else {
-    buildStrip(record.queries, record.queries_space, 'look', i => i, () => -1);
-    buildStrip(record.keys, record.keys_space, 'looked at', () => -1, j => j);
+    buildStrip(record.queries, record.queries_space, record.cross ? 'target' : 'look', i => i, () => -1);
+    buildStrip(record.keys, record.keys_space, record.cross ? 'source' : 'looked at', () => -1, j => j);
   }
 }
 
@@ -396,10 +396,11 @@ function drawFrames() {
 
 /** What a head does, in its four numbers. */
 function aboutHead(n) {
-  const [first, previous, self, spread] = record.stats.slice(4 * n, 4 * n + 4).map(s => s / 1000);
+  const [first, second, third, spread] = record.stats.slice(4 * n, 4 * n + 4).map(s => s / 1000);
   const [, heads, shared] = record.model_shape, share = x => `${Math.round(100 * x)} %`;
   const group = shared && shared < heads ? ` · key/value head ${Math.floor((record.heads[n % H] * shared) / heads)}` : '';
-  return `${group}\nfirst token ${share(first)} · previous ${share(previous)}\nitself ${share(self)} · spread ${spread.toFixed(1)} bits`;
+  if (record.cross) return `${group}\ncoverage ${share(second)} · in order ${share(third)}\nfirst token ${share(first)} · spread ${spread.toFixed(1)} bits`;
+  return `${group}\nfirst token ${share(first)} · previous ${share(second)}\nitself ${share(third)} · spread ${spread.toFixed(1)} bits`;
 }
 
 /* ---- the matrix and the lines --------------------------------------------------------------------------------------------- */
@@ -540,7 +541,7 @@ function drawPoint() {
   if (rows.length === 1) place($('cross-row'), rowLabel - 1, columnLabel + rows[0] * cell - 1, plate.width + 2, cell + 2);
   if (key >= 0) place($('cross-column'), rowLabel + key * cell - 1, columnLabel - 1, cell + 2, plate.height + 2);
   if (query < 0 || key < 0 || !point.cell) {
-    $('readout').replaceChildren('rows look, columns are looked at');
+    $('readout').replaceChildren(record.cross ? 'rows are the target, columns the source' : 'rows look, columns are looked at');
     return;
   }
   const name = (tokens, k) => make('bdi', { textContent: tokens[k] });
@@ -591,7 +592,7 @@ function writeOnce() {
   document.title = `${title} · heed`;
   $('model').textContent = title;
   const groups = shared && shared !== heads ? ` (${shared} key/value)` : '';
-  const here = L < layers || H < heads ? ` · here ${L} × ${H}` : '', tokens = N === M ? plural(M, 'token') : `${N} of ${M} tokens look`;
+  const here = L < layers || H < heads ? ` · here ${L} × ${H}` : '', tokens = record.cross ? `${plural(N, 'token')} from ${M}` : N === M ? plural(M, 'token') : `${N} of ${M} tokens look`;
   $('shape').textContent = [record.family, `${plural(layers, 'layer')} × ${plural(heads, 'head')}${groups}${here}`, tokens].filter(Boolean).join(' · ');
   $('grid-note').textContent = L * H > 1 ? 'Arrow keys move. Shift-click adds a head to a mean.' : '';
   const seconds = record.seconds > 0 ? `${record.seconds < 10 ? record.seconds.toFixed(2) : Math.round(record.seconds)} s` : '';
