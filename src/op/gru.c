@@ -83,6 +83,9 @@ static heed_status shape(heed_context *context, hd_node *node) {
   node->out->ndim = 3;
   memcpy(node->out->dim, (int64_t[]){s.rows, s.steps, s.width + (k ? s.value - 3 * s.width : 0)}, 3 * sizeof *node->out->dim);
   node->saved_floats = s.positions * (5 * s.width + s.query) + s.rows * s.steps * s.keys;
+  const int64_t terms = node->in[WS] ? 3 * s.rows * s.keys * hd_ceil_div(s.query, 16) * 16 : 0; // e^2k, and gradients of keys and w
+  node->aside_floats = s.positions * (given_of(&s) + 3 * s.width + s.query) + s.rows * (s.steps * s.keys + s.width) + terms +
+                       (3 * s.width + s.query) * s.width;
   return HEED_OK;
 }
 

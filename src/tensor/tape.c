@@ -258,7 +258,10 @@ static heed_status differentiate(heed_tape *tape, hd_node *node) {
   }
   if (!tape->pool.plan) return node->operation->backward(tape->context, node);
   bool ignored;
+  float *aside = NULL;
   for (int i = 0; i < node->inputs; i++) hd_gradient(node, i, &ignored);
+  if (node->aside_floats) HD_TRY(hd_pool_take(&tape->pool, node->operation->name, node->aside_floats, &aside));
+  hd_pool_give(&tape->pool, aside);
   return HEED_OK;
 }
 

@@ -78,8 +78,9 @@ typedef struct hd_node {
   heed_tensor *out;
   float *saved; /* [saved_floats], from forward to backward; NULL where nothing is recorded */
   int64_t saved_floats;
-  const void *options; /* the tape's own copy */
-  uint64_t seed;       /* of what is random in this node */
+  int64_t aside_floats; /* what backward takes of the allocator for a while: plans count it */
+  const void *options;  /* the tape's own copy */
+  uint64_t seed;        /* of what is random in this node */
   uint32_t stream;
   bool training;  /* dropout acts */
   int shares;     /* input + 1 whose buffer, value and gradient, the output shares; 0: it has its own */

@@ -23,6 +23,8 @@ typedef struct size {
   int64_t batch, length, accumulate, eval_batches;
 } size;
 
+enum { PAIR_SOURCE = 24 };
+
 static const size sizes[] = {
     {"a GPT", {.layers = 2, .heads = 4, .width = 64, .context = 32, .vocabulary = 300}, 12, 32, 1, 0},
     {"with an evaluation", {.layers = 2, .heads = 4, .width = 64, .context = 32, .vocabulary = 300}, 12, 32, 1, 3},
@@ -39,8 +41,33 @@ static const size sizes[] = {
      48,
      2,
      1},
+    {"recurrent",
+     {.kind = HEED_LEARNER_RECURRENT, .width = 64, .source = PAIR_SOURCE, .context = 24, .vocabulary = 100},
+     16,
+     PAIR_SOURCE + 24,
+     1,
+     0},
+    {"recurrent, without looking back",
+     {.kind = HEED_LEARNER_RECURRENT,
+      .width = 48,
+      .source = PAIR_SOURCE,
+      .context = 20,
+      .vocabulary = 100,
+      .score = HEED_LEARNER_NONE,
+      .output = HEED_LEARNER_TANH},
+     12,
+     PAIR_SOURCE + 20,
+     1,
+     0},
     {"dropout", {.layers = 2, .heads = 4, .width = 64, .context = 48, .vocabulary = 200, .dropout = 0.1}, 8, 48, 1, 1},
 };
+
+/* The same text as pairs: nothing is asked for over the source. */
+static void text_pairs(void *user, uint64_t seed, int64_t number, int64_t batch, int64_t length, int32_t *ids, int32_t *targets) {
+  heed_text_batch(user, seed, number, batch, length, ids, targets);
+  for (int64_t r = 0; r < batch; r++)
+    for (int64_t i = 0; i < PAIR_SOURCE; i++) targets[r * length + i] = -1;
+}
 
 static heed_train_options options_of(const size *s, int64_t steps) {
   return (heed_train_options){.size = sizeof(heed_train_options),
@@ -48,7 +75,7 @@ static heed_train_options options_of(const size *s, int64_t steps) {
                               .batch = s->batch,
                               .length = s->length,
                               .accumulate = s->accumulate,
-                              .source = heed_text_batch,
+                              .source = s->learner.source ? text_pairs : heed_text_batch,
                               .source_user = &data,
                               .schedule = {.size = sizeof(heed_schedule), .peak = 1e-3},
                               .eval_source = s->eval_batches ? heed_text_window_batch : NULL,
