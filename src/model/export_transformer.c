@@ -135,8 +135,9 @@ static void put_head(export *e, const hd_transformer_spec *written) {
   if (written->bias_head) put_bias(e, tokens ? HD_SLOT_HEAD_BIAS : HD_SLOT_CLASSIFIER, 0, learner->head_bias, 0, hd_spec_outputs(written));
   // To transformers the bias of a head that is not the embedding is a part of that matrix; in other files both names stand for one bias.
   const char *const *names = e->names.spelling->tensors;
-  const bool twice = tokens && !e->names.spelling->head_bias_row && strcmp(names[HD_SLOT_HEAD], names[HD_SLOT_HEAD_BIAS]) != 0;
-  if (written->bias_head && twice && !written->tied) put_bias(e, HD_SLOT_HEAD, 0, learner->head_bias, 0, written->vocabulary);
+  const bool own = written->bias_head && tokens && !written->tied && !e->names.spelling->head_bias_row;
+  if (own && strcmp(names[HD_SLOT_HEAD], names[HD_SLOT_HEAD_BIAS]) != 0)
+    put_bias(e, HD_SLOT_HEAD, 0, learner->head_bias, 0, written->vocabulary);
   if (!hd_spec_head_is_embedding(written))
     put_matrix(e, tokens ? HD_SLOT_HEAD : HD_SLOT_CLASSIFIER, 0, learner->head, false, 0, hd_spec_outputs(written));
 }
