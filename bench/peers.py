@@ -492,6 +492,66 @@ def train(e, batch, goal, kind="GPT", **size):
     return Case({"heed": step, "torch": theirs()}, flops=flops, goal=goal, tolerance=1e-4, close=learner.close)
 
 
+# ---- translating ---------------------------------------------------------------------------------------------------------------
+
+
+def translate(e, count, beams, goal, **size):
+    """Beam search of sentences of many lengths with a Marian of ours, against transformers' generate() on the same files: what share of the sentences comes out otherwise is compared. The
+    weights are random, so every target is as long as is allowed."""
+    import tempfile
+
+    from transformers import AutoModelForSeq2SeqLM
+
+    torch, call, library, most = e.torch, e.library.call, e.library.library, size["context"]
+    learner, model, start, end = ctypes.c_void_p(), ctypes.c_void_p(), 0, 1
+    options = e.library.struct("heed_learner_options", kind=e.constants["HEED_LEARNER_SEQ2SEQ"], seed=e.SEED, has_ends=True, start=start, end=end, **size)
+    call("heed_learner_new", options, ctypes.byref(learner))
+    with tempfile.TemporaryDirectory() as folder:
+        call("heed_learner_save", learner, None, folder.encode(), context=False)
+        call("heed_model_load", folder.encode(), ctypes.byref(model))
+        theirs = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    library.heed_learner_free(learner)
+    lengths = torch.randint(size["source"] // 3, size["source"] + 1, (count,)).tolist()
+    rows = [torch.randint(2, size["vocabulary"], (n,), dtype=torch.int32) for n in lengths]
+    ids, begin = torch.cat(rows), torch.tensor([0, *lengths]).cumsum(0)
+    sources = e.library.struct("heed_sources", ids=ids.data_ptr(), begin=begin.data_ptr(), count=count)
+    search = e.library.struct("heed_translate_options", width=beams, most=most)
+    order = sorted(range(count), key=lambda i: -lengths[i])
+
+    def ours():
+        found = ctypes.c_void_p()
+        call("heed_translate", model, ctypes.addressof(sources), search, ctypes.byref(found))
+        out = torch.zeros(count, most, dtype=torch.int64)
+        for i in range(count):
+            best = library.heed_translations_of(found, i, None)
+            translation = e.library.header.structs["heed_translation"].from_address(best)
+            memory = (ctypes.c_int32 * translation.count).from_address(translation.ids)
+            out[i, : translation.count] = torch.frombuffer(memory, dtype=torch.int32)
+        library.heed_translations_free(found)
+        return [out]
+
+    def generate(at_once):
+        out = torch.zeros(count, most, dtype=torch.int64)
+        for i in range(0, count, at_once):
+            part = order[i : i + at_once]
+            padded = torch.nn.utils.rnn.pad_sequence([rows[k].long() for k in part], batch_first=True)
+            mask = torch.arange(padded.shape[1]) < torch.tensor([lengths[k] for k in part])[:, None]
+            with torch.inference_mode():
+                found = theirs.generate(padded, attention_mask=mask.long(), num_beams=beams, max_new_tokens=most, pad_token_id=0, do_sample=False)
+            out[part, : found.shape[1] - 1] = found[:, 1:]
+        return [out]
+
+    def seconds(at_once):
+        begin = time.perf_counter()
+        generate(at_once)
+        return time.perf_counter() - begin
+
+    at_once = min((32, 128), key=seconds)
+    expected = generate(at_once)[0]
+    check = lambda found: (found[0] != expected).any(1).double().mean().item()
+    return Case({"heed": ours, "transformers": lambda: generate(at_once)}, judge="transformers", goal=goal, check=check, tolerance=0.05, close=lambda: library.heed_model_free(model))
+
+
 # ---- ONNX Runtime ------------------------------------------------------------------------------------------------------------
 
 
@@ -556,6 +616,7 @@ def cases():
     found["train GPT-2 124 M"] = lambda e: train(e, 4, 1.35, layers=12, heads=12, width=768, context=64, vocabulary=50257)
     for vocabulary in (64, 8000):
         found[f"train seq2seq recurrent, vocabulary {vocabulary}"] = lambda e, v=vocabulary: train(e, 64, 1.5, kind="RECURRENT", width=256, source=30, context=30, vocabulary=v)
+    found["translate 256 sentences, beam 5"] = lambda e: translate(e, 256, 5, 4, **{k: v for k, v in translator.items() if k != "kind"}, vocabulary=8000)
     for kind, name in (("float32", "f32"), ("bfloat16", "bf16")):
         found[f"decode 32/8 heads m32768 {name}"] = lambda e, kind=kind: decode(e, kind, 32768, None)
     return found
