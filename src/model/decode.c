@@ -406,6 +406,18 @@ static heed_status decode_batch(decoding *d, const int64_t *order, int64_t count
   return HEED_OK;
 }
 
+typedef struct batch {
+  decoding *d;
+  const int64_t *order;
+  int64_t count;
+  heed_status status;
+} batch;
+
+static void lead(void *argument) {
+  batch *b = argument;
+  b->status = decode_batch(b->d, b->order, b->count);
+}
+
 /* ---- all sources ------------------------------------------------------------------------------------------------------------------------- */
 
 static heed_status check_range(heed_context *context, const char *name, int64_t value, int64_t least, int64_t most) {
@@ -515,16 +527,18 @@ static heed_status make_room(decoding *d, int64_t batch) {
 }
 
 static heed_status decode_all(decoding *d) {
-  const int64_t count = d->sources->count, batch = HD_MIN(d->options.batch, count);
+  const int64_t count = d->sources->count, at_once = HD_MIN(d->options.batch, count);
   HD_TRY(hd_arena_allocate(&d->out->arena, d->context, "results", count, sizeof *d->out->source, &d->out->source));
   d->out->sources = count;
   if (count == 0) return HEED_OK;
-  d->stepper->most_rows = batch * d->width;
+  d->stepper->most_rows = at_once * d->width;
   HD_TRY(sort_sources(d));
-  HD_TRY(make_room(d, batch));
-  for (int64_t i = 0; i < count; i += batch) {
+  HD_TRY(make_room(d, at_once));
+  for (int64_t i = 0; i < count; i += at_once) {
     HD_TRY(hd_progress(d->context, "translate", i, count));
-    HD_TRY(decode_batch(d, d->order + i, HD_MIN(batch, count - i)));
+    batch here = {d, d->order + i, HD_MIN(at_once, count - i), HEED_OK};
+    hd_with_crew(d->context, lead, &here); // a step hands out dozens of small pieces of work
+    HD_TRY(here.status);
   }
   return hd_progress(d->context, "translate", count, count);
 }
