@@ -15,7 +15,8 @@ struct heed_tape {
   int64_t buffer_count, buffer_room;
   bool inference, training, ran_back;
   uint64_t seed;
-  uint32_t draws; /* random operations so far */
+  uint32_t draws;     /* random operations so far */
+  int64_t most_aside; /* floats that an operation of a plan takes besides the pool */
   const char *at;
 };
 
@@ -73,7 +74,7 @@ bool hd_tape_note(heed_tape *tape, heed_status status) {
 
 heed_status heed_tape_status(const heed_tape *tape) { return tape ? tape->status : HEED_E_ARGUMENT; }
 int64_t heed_tape_peak_bytes(const heed_tape *tape) { return tape ? tape->pool.peak : 0; }
-int64_t hd_tape_bytes(const heed_tape *tape) { return tape->pool.bytes; }
+int64_t hd_tape_bytes(const heed_tape *tape) { return tape->pool.bytes + tape->most_aside * (int64_t)sizeof(float); }
 void hd_tape_set_plan(heed_tape *tape) { tape->pool.plan = true; }
 bool hd_tape_plans(const heed_tape *tape) { return tape->pool.plan; }
 bool hd_tape_learns(const heed_tape *tape) { return tape->training && !tape->inference; }
@@ -258,10 +259,8 @@ static heed_status differentiate(heed_tape *tape, hd_node *node) {
   }
   if (!tape->pool.plan) return node->operation->backward(tape->context, node);
   bool ignored;
-  float *aside = NULL;
   for (int i = 0; i < node->inputs; i++) hd_gradient(node, i, &ignored);
-  if (node->aside_floats) HD_TRY(hd_pool_take(&tape->pool, node->operation->name, node->aside_floats, &aside));
-  hd_pool_give(&tape->pool, aside);
+  tape->most_aside = HD_MAX(tape->most_aside, node->aside_floats);
   return HEED_OK;
 }
 

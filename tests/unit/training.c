@@ -23,7 +23,7 @@ typedef struct size {
   int64_t batch, length, accumulate, eval_batches;
 } size;
 
-enum { PAIR_SOURCE = 24 };
+enum { PAIR_SOURCE = 64, PAIR_TARGET = 40 };
 
 static const size sizes[] = {
     {"a GPT", {.layers = 2, .heads = 4, .width = 64, .context = 32, .vocabulary = 300}, 12, 32, 1, 0},
@@ -42,9 +42,9 @@ static const size sizes[] = {
      2,
      1},
     {"recurrent",
-     {.kind = HEED_LEARNER_RECURRENT, .width = 128, .source = PAIR_SOURCE, .context = 24, .vocabulary = 30},
-     64,
-     PAIR_SOURCE + 24,
+     {.kind = HEED_LEARNER_RECURRENT, .width = 32, .source = PAIR_SOURCE, .context = PAIR_TARGET, .vocabulary = 30},
+     48,
+     PAIR_SOURCE + PAIR_TARGET,
      1,
      0},
     {"dropout", {.layers = 2, .heads = 4, .width = 64, .context = 48, .vocabulary = 200, .dropout = 0.1}, 8, 48, 1, 1},
