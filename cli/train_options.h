@@ -21,7 +21,8 @@ typedef train_values values;
 #define RUN_OPTIONS                                                                                                                        \
   OPTION("batch", 0, WHOLE, "N", batch, "sequences in a batch (default 12; tasks and pairs 64, from a model 8)", .low = 1, .high = 1e6),   \
       OPTION("accumulate", 0, WHOLE, "N", accumulate, "batches whose gradients make a step (default 1)", .low = 1, .high = 1e6),           \
-      OPTION("steps", 0, WHOLE, "N", steps, "steps in all (default 2000; addition 3000, from a model 200)", .low = 1, .high = 1e12),       \
+      OPTION("steps", 0, WHOLE, "N", steps, "steps in all (default 2000; addition and numbers 3000, from a model 200)", .low = 1,          \
+             .high = 1e12),                                                                                                                \
       OPTION("lr", 0, NUMBER, "X", rate, "learning rate at its highest (default 0.001; tasks 0.002, from a model 0.0001)", .low = 0,       \
              .high = 1e3),                                                                                                                 \
       OPTION("min-lr", 0, NUMBER, "X", least_rate, "where the schedule ends (default lr / 10; tasks lr / 20)", .low = 0, .high = 1e3),     \
