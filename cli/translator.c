@@ -57,6 +57,13 @@ void sequences_add(sequences *all, const int32_t *ids, int64_t count) {
   all->begin[++all->count] = from + count;
 }
 
+/* One more id for the last of them. */
+static void sequences_extend(sequences *all, int32_t id) {
+  int64_t *end = &all->begin[all->count];
+  all->ids = grown("sentences", all->ids, &all->room, *end + 1, sizeof *all->ids);
+  all->ids[(*end)++] = id;
+}
+
 heed_sources sequences_view(const sequences *all) { return (heed_sources){all->ids, all->begin, all->count}; }
 
 void sequences_clear(sequences *all) { all->count = 0; }
@@ -69,43 +76,35 @@ void sequences_free(sequences *all) {
 
 /* ---- texts ------------------------------------------------------------------------------------------------------------------------------ */
 
-int translator_read(const translator *t, heed_text text, sequences *sources, char reason[REASON_LENGTH]) {
+/* One side of a pair, with `end` behind it unless that is −1, which counts. */
+static int read_side(const translator *t, const heed_tokenizer *tokenizer, heed_text text, bool special, int32_t end, int64_t longest,
+                     sequences *out, char reason[REASON_LENGTH]) {
   int32_t *ids;
   int64_t count;
   reason[0] = 0;
-  int code = encode_sentence(t->m.context, t->tokenizers.source, text, true, &ids, &count, reason);
+  int code = encode_sentence(t->m.context, tokenizer, text, special, &ids, &count, reason);
   if (code != EXIT_OK) return code;
+  const int64_t whole = count + (end >= 0);
   if (count == 0) {
     snprintf(reason, REASON_LENGTH, "there is no token for anything in it");
     code = EXIT_BAD_FILE;
-  } else if (count > t->info.longest_source) {
-    snprintf(reason, REASON_LENGTH, "it is too long (got %lld tokens, allowed %lld)", (long long)count, (long long)t->info.longest_source);
+  } else if (whole > longest) {
+    snprintf(reason, REASON_LENGTH, "it is too long (got %lld tokens, allowed %lld)", (long long)whole, (long long)longest);
     code = EXIT_BAD_FILE;
-  } else sequences_add(sources, ids, count);
+  } else {
+    sequences_add(out, ids, count);
+    if (end >= 0) sequences_extend(out, end);
+  }
   heed_ids_free(t->m.context, ids, count);
   return code;
 }
 
+int translator_read(const translator *t, heed_text text, sequences *sources, char reason[REASON_LENGTH]) {
+  return read_side(t, t->tokenizers.source, text, true, -1, t->info.longest_source, sources, reason);
+}
+
 int translator_read_target(const translator *t, heed_text text, sequences *targets, char reason[REASON_LENGTH]) {
-  int32_t *ids;
-  int64_t count;
-  reason[0] = 0;
-  int code = encode_sentence(t->m.context, t->tokenizers.target, text, false, &ids, &count, reason);
-  if (code != EXIT_OK) return code;
-  int32_t *ended = allocate("a target", count + 1, sizeof *ended);
-  if (count > 0) memcpy(ended, ids, (size_t)count * sizeof *ids);
-  ended[count] = t->info.end;
-  const int64_t whole = count + (t->info.end >= 0);
-  if (count == 0) {
-    snprintf(reason, REASON_LENGTH, "there is no token for anything in it");
-    code = EXIT_BAD_FILE;
-  } else if (whole > t->info.longest) {
-    snprintf(reason, REASON_LENGTH, "it is too long (got %lld tokens, allowed %lld)", (long long)whole, (long long)t->info.longest);
-    code = EXIT_BAD_FILE;
-  } else sequences_add(targets, ended, whole);
-  free(ended);
-  heed_ids_free(t->m.context, ids, count);
-  return code;
+  return read_side(t, t->tokenizers.target, text, false, t->info.end, t->info.longest, targets, reason);
 }
 
 int translator_text(const translator *t, const int32_t *ids, int64_t count, heed_text *out) {

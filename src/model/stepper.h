@@ -56,6 +56,8 @@ static inline void hd_stepper_free(hd_stepper *stepper) {
 }
 
 /* stepper_transformer.c: of a transformer with encoder and decoder. HEED_E_UNSUPPORTED, HEED_E_MEMORY. */
+/* What all steppers have of their model: its name and the rules of its targets; layers and sizes are the kind's own. HEED_E_UNSUPPORTED where its files do not say how a target begins. */
+heed_status hd_stepper_begin(heed_context *context, const heed_model *model, const hd_stepper_kind *kind, hd_stepper *out);
 heed_status hd_stepper_transformer(heed_context *context, heed_model *model, hd_stepper **out);
 /* stepper_recurrent.c: the same of a recurrent encoder–decoder. */
 heed_status hd_stepper_recurrent(heed_context *context, heed_model *model, hd_stepper **out);

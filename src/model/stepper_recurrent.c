@@ -318,29 +318,21 @@ static void free_stepper(hd_stepper *stepper) {
 
 heed_status hd_stepper_recurrent(heed_context *context, heed_model *model, hd_stepper **out) {
   static const hd_stepper_kind kind = {start, step, choose, free_stepper};
+  hd_stepper base;
   const hd_recurrent_model *m = model->recurrent;
   const hd_recurrent_spec *s = &m->spec;
   const bool attends = s->score != HEED_LEARNER_NONE;
   recurrent *t;
   *out = NULL;
-  HD_REQUIRE(model->start >= 0, context, HEED_E_UNSUPPORTED, "%s: its files do not say with which token a target begins", model->path);
+  HD_TRY(hd_stepper_begin(context, model, &kind, &base));
+  base.sources = s->source_vocabulary ? s->source_vocabulary : s->vocabulary;
+  base.targets = s->vocabulary;
+  base.longest_source = s->source;
+  base.longest = s->context;
+  base.layers = attends ? 1 : 0;
+  base.heads = attends ? 1 : 0;
   HD_TRY(hd_allocate(context, "a stepper", 1, sizeof *t, &t));
-  *t = (recurrent){.base = {.kind = &kind,
-                            .context = context,
-                            .name = model->name,
-                            .sources = s->source_vocabulary ? s->source_vocabulary : s->vocabulary,
-                            .targets = s->vocabulary,
-                            .longest_source = s->source,
-                            .longest = s->context,
-                            .layers = attends ? 1 : 0,
-                            .heads = attends ? 1 : 0,
-                            .rules = {.start = model->start,
-                                      .ends = model->ends,
-                                      .end_count = model->end_count,
-                                      .never = model->never,
-                                      .never_count = model->never_count,
-                                      .forced_first = model->forced_first,
-                                      .forced_last = model->forced_last}},
+  *t = (recurrent){.base = base,
                    .model = heed_model_retain(model),
                    .m = m,
                    .r = {.width = s->width,

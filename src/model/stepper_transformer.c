@@ -231,27 +231,18 @@ static int64_t positions_of(const hd_transformer_spec *spec) { return hd_spec_ha
 
 heed_status hd_stepper_transformer(heed_context *context, heed_model *model, hd_stepper **out) {
   static const hd_stepper_kind kind = {start, step, choose, free_stepper};
+  hd_stepper base;
   transformer *t;
   *out = NULL;
-  HD_REQUIRE(model->start >= 0, context, HEED_E_UNSUPPORTED, "%s: its files do not say with which token a target begins", model->path);
+  HD_TRY(hd_stepper_begin(context, model, &kind, &base));
+  base.sources = model->encoder->spec.vocabulary;
+  base.targets = model->spec.vocabulary;
+  base.longest_source = positions_of(&model->encoder->spec);
+  base.longest = positions_of(&model->spec);
+  base.layers = model->spec.layers;
+  base.heads = model->spec.heads;
   HD_TRY(hd_allocate(context, "a stepper", 1, sizeof *t, &t));
-  *t = (transformer){.base = {.kind = &kind,
-                              .context = context,
-                              .name = model->name,
-                              .sources = model->encoder->spec.vocabulary,
-                              .targets = model->spec.vocabulary,
-                              .longest_source = positions_of(&model->encoder->spec),
-                              .longest = positions_of(&model->spec),
-                              .layers = model->spec.layers,
-                              .heads = model->spec.heads,
-                              .rules = {.start = model->start,
-                                        .ends = model->ends,
-                                        .end_count = model->end_count,
-                                        .never = model->never,
-                                        .never_count = model->never_count,
-                                        .forced_first = model->forced_first,
-                                        .forced_last = model->forced_last}},
-                     .model = heed_model_retain(model)};
+  *t = (transformer){.base = base, .model = heed_model_retain(model)};
   *out = &t->base;
   return HEED_OK;
 }

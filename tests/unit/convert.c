@@ -270,21 +270,23 @@ static void test_refused(void **state) {
   assert_int_equal(heed_model_load(context, AREN, &(heed_model *){NULL}), HEED_E_UNSUPPORTED);
   assert_non_null(strstr(heed_error(context), "heed convert"));
 
-  copy_model(AREN, "lines", copy);
-  edit_file(copy, "source_vocabulary.txt", "sed -i '$d' %s");
-  refused(copy, HEED_E_FORMAT, "50 tokens with the unknown one, but the embedding has 51");
-  copy_model(AREN, "lines", copy);
-  edit_file(copy, "target_vocabulary.txt", "sed -i '7s/.*//' %s");
-  refused(copy, HEED_E_FORMAT, "target_vocabulary.txt: line 7 is empty");
-  copy_model(AREN, "lines", copy);
-  edit_file(copy, "target_vocabulary.txt", "sed -i '7s/.*/a/' %s");
-  refused(copy, HEED_E_FORMAT, "lines 4 and 7 hold the same token");
-  copy_model(AREN, "lines", copy);
-  edit_file(copy, "target_vocabulary.txt", "rm %s");
-  refused(copy, HEED_E_FILE, "shared_vocabulary.txt");
-  copy_model(AREN, "lines", copy);
-  edit_file(copy, "model.bin", "sed -i 's,encoder/layer_2/ffn/layer_norm/beta,encoder/layer_2/ffn/layer_norm/beto,' %s");
-  refused(copy, HEED_E_FORMAT, "variable \"encoder/layer_2/ffn/layer_norm/beta\" is missing");
+  static const struct {
+    const char *file, *edit;
+    heed_status status;
+    const char *says;
+  } edits[] = {
+      {"source_vocabulary.txt", "sed -i '$d' %s", HEED_E_FORMAT, "50 tokens with the unknown one, but the embedding has 51"},
+      {"target_vocabulary.txt", "sed -i '7s/.*//' %s", HEED_E_FORMAT, "target_vocabulary.txt: line 7 is empty"},
+      {"target_vocabulary.txt", "sed -i '7s/.*/a/' %s", HEED_E_FORMAT, "lines 4 and 7 hold the same token"},
+      {"target_vocabulary.txt", "rm %s", HEED_E_FILE, "shared_vocabulary.txt"},
+      {"model.bin", "sed -i 's,encoder/layer_2/ffn/layer_norm/beta,encoder/layer_2/ffn/layer_norm/beto,' %s", HEED_E_FORMAT,
+       "variable \"encoder/layer_2/ffn/layer_norm/beta\" is missing"},
+  };
+  for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
+    copy_model(AREN, "lines", copy);
+    edit_file(copy, edits[i].file, edits[i].edit);
+    refused(copy, edits[i].status, edits[i].says);
+  }
 
   // Tokens that are more than a character: no tokenizer, but a model.
   copy_model(AREN, "words", copy);

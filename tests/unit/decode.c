@@ -1,6 +1,7 @@
 /* Decoding on a stepper whose logits are a hash of source and tokens: against what transformers decodes with the same hash, against all targets of a tiny model, and against itself in
  * other company. */
 #include "../counting_allocator.h"
+#include "../translations.h"
 
 #include "../../src/model/stepper.h"
 
@@ -278,19 +279,6 @@ static void ties(void **state) {
 
 /* ---- company ------------------------------------------------------------------------------------------------------------------------------ */
 
-static void assert_same(const heed_translations *a, int64_t source, const heed_translations *b, int64_t other, int64_t length) {
-  int64_t count, other_count;
-  const heed_translation *x = heed_translations_of(a, source, &count), *y = heed_translations_of(b, other, &other_count);
-  assert_int_equal(count, other_count);
-  for (int64_t k = 0; k < count; k++) {
-    assert_int_equal(x[k].count, y[k].count);
-    assert_memory_equal(x[k].ids, y[k].ids, (size_t)x[k].count * sizeof *x[k].ids);
-    assert_memory_equal(&x[k].score, &y[k].score, sizeof x[k].score);
-    assert_memory_equal(&x[k].log_probability, &y[k].log_probability, sizeof x[k].score);
-    assert_memory_equal(x[k].weights, y[k].weights, (size_t)(x[k].count * length) * sizeof *x[k].weights);
-  }
-}
-
 static void in_any_company(heed_context *context, heed_translate_options o) {
   hashed h = stepper_of(context, 300, end_two, 1);
   heed_translations *whole, *other;
@@ -301,14 +289,14 @@ static void in_any_company(heed_context *context, heed_translate_options o) {
   assert_int_equal(heed_translations_sources(whole), sources.count);
   for (o.batch = 1; o.batch <= 3; o.batch++) {
     ok(context, hd_decode(&h.base, &sources, &o, &other));
-    for (int64_t s = 0; s < sources.count; s++) assert_same(whole, s, other, s, source_begin[s + 1] - source_begin[s]);
+    for (int64_t s = 0; s < sources.count; s++) same_translations(whole, s, other, s, source_begin[s + 1] - source_begin[s]);
     heed_translations_free(other);
   }
   for (int64_t s = 0; s < sources.count; s++) {
     const heed_sources one = part(s, 1);
     o.first_number = s;
     ok(context, hd_decode(&h.base, &one, &o, &other));
-    assert_same(whole, s, other, 0, source_begin[s + 1] - source_begin[s]);
+    same_translations(whole, s, other, 0, source_begin[s + 1] - source_begin[s]);
     heed_translations_free(other);
   }
   heed_translations_free(whole);

@@ -1,6 +1,7 @@
 /* Models with an encoder and a decoder, decoded row by row: greedy and beam search find what transformers finds, the weights of every head and the log-probabilities of given targets are those
  * expected, and all of it has the same bits in any company. */
 #include "../model_test.h"
+#include "../translations.h"
 
 #include "../../include/heed/translate.h"
 
@@ -199,18 +200,6 @@ static void weights_by_value(void **state) {
   }
 }
 
-static void assert_same(const heed_translations *a, int64_t source, const heed_translations *b, int64_t other, int64_t length) {
-  int64_t count, others;
-  const heed_translation *x = heed_translations_of(a, source, &count), *y = heed_translations_of(b, other, &others);
-  assert_int_equal(count, others);
-  for (int64_t i = 0; i < count; i++) {
-    assert_int_equal(x[i].count, y[i].count);
-    assert_memory_equal(x[i].ids, y[i].ids, (size_t)x[i].count * sizeof *x[i].ids);
-    assert_true(x[i].score == y[i].score && x[i].log_probability == y[i].log_probability);
-    assert_memory_equal(x[i].weights, y[i].weights, (size_t)(x[i].count * length) * sizeof *x[i].weights);
-  }
-}
-
 /* Two sources together, each alone, and each between many others: the same bits. */
 static void bits_do_not_depend_on_company(void **state) {
   (void)state;
@@ -229,7 +218,7 @@ static void bits_do_not_depend_on_company(void **state) {
         const heed_sources alone = {e.sources, e.source_begin + row, 1};
         o.first_number = row;
         ok(context, heed_translate(context, e.model, &alone, &o, &other));
-        assert_same(both, row, other, 0, length);
+        same_translations(both, row, other, 0, length);
         heed_translations_free(other);
       }
       o.first_number = 0;
@@ -243,7 +232,7 @@ static void bits_do_not_depend_on_company(void **state) {
       const heed_sources many = {ids, begin, 14};
       o.batch = 5;
       ok(context, heed_translate(context, e.model, &many, &o, &other));
-      for (int64_t row = 0; row < 2; row++) assert_same(both, row, other, row, e.source_begin[row + 1] - e.source_begin[row]);
+      for (int64_t row = 0; row < 2; row++) same_translations(both, row, other, row, e.source_begin[row + 1] - e.source_begin[row]);
       heed_translations_free(other);
       heed_translations_free(both);
     }
