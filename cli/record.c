@@ -22,8 +22,9 @@ static int64_t place_of(int64_t number, const int64_t *list, int64_t count) {
 static heed_status on_layer(void *user, const heed_layer_record *seen) {
   recording *r = user;
   heed_record *record = &r->record;
+  if (seen->stage != r->stage) return HEED_OK;
   int64_t layer = place_of(seen->layer, r->layers, record->layers);
-  r->windows[layer] = seen->window;
+  if (r->windows) r->windows[layer] = seen->window;
   record->causal = seen->causal;
   for (int64_t head = 0; head < seen->n_heads; head++) {
     for (int64_t i = 0; i < seen->queries; i++) {
@@ -76,6 +77,16 @@ done:
   return code;
 }
 
+static heed_watch watch_of(recording *r) {
+  return (heed_watch){.size = sizeof(heed_watch),
+                      .n_layers = r->record.layers,
+                      .n_heads = r->record.heads,
+                      .layers = r->layers,
+                      .heads = r->heads,
+                      .record = on_layer,
+                      .user = r};
+}
+
 int record_run(const loaded *m, const prompt *p, const char *layers, const char *heads, recording *r) {
   heed_session *session = NULL;
   heed_session_options options = {.size = sizeof options};
@@ -87,13 +98,7 @@ int record_run(const loaded *m, const prompt *p, const char *layers, const char 
   record->window = r->windows = allocate("windows", record->layers, sizeof *r->windows);
   TRY(allocate_weights(m, r));
   label_tokens(m, p, r);
-  heed_watch watch = {.size = sizeof watch,
-                      .n_layers = record->layers,
-                      .n_heads = record->heads,
-                      .layers = r->layers,
-                      .heads = r->heads,
-                      .record = on_layer,
-                      .user = r};
+  const heed_watch watch = watch_of(r);
   TRY(check(m->context, heed_session_new(m->context, m->model, &options, &session)));
   double begin = seconds_now();
   TRY(check(m->context, heed_session_run(session, p->ids, p->count, NULL, 0, &watch)));
@@ -114,22 +119,49 @@ static int read_source(const translator *t, const char *source, const char *targ
   return code == EXIT_BAD_FILE && reason[0] ? error_of(EXIT_USAGE, "TARGET: %s", reason) : code;
 }
 
-/* The weights of one head for the whole target; without a target it is the model's own, which is kept. */
-static int weigh_head(const translator *t, const sequences *sources, sequences *targets, int64_t layer, int64_t head, recording *r,
-                      float *to) {
-  const heed_sources from = sequences_view(sources), given = sequences_view(targets);
-  const heed_translate_options options = {.size = sizeof options,
-                                          .targets = targets->count ? &given : NULL,
-                                          .want_weights = to != NULL,
-                                          .has_layer = true,
-                                          .layer = layer,
-                                          .has_head = true,
-                                          .head = head};
+static int translate(const translator *t, const sequences *sources, const heed_translate_options *options, heed_translations **out) {
+  const heed_sources from = sequences_view(sources);
+  return check(t->m.context, heed_translate(t->m.context, t->m.model, &from, options, out));
+}
+
+/* The target that the model writes by itself. */
+static int write_target(const translator *t, const sequences *sources, sequences *targets) {
   heed_translations *all = NULL;
-  int code = check(t->m.context, heed_translate(t->m.context, t->m.model, &from, &options, &all));
+  int code = translate(t, sources, NULL, &all);
   const heed_translation *result = heed_translations_of(all, 0, NULL);
-  if (code == EXIT_OK && to) memcpy(to, result->weights, (size_t)(r->record.queries * r->record.keys) * sizeof *to);
-  if (code == EXIT_OK && !to) sequences_add(targets, result->ids, result->count);
+  if (code == EXIT_OK) sequences_add(targets, result->ids, result->count);
+  heed_translations_free(all);
+  return code;
+}
+
+/* All heads in one pass: the decoder reads the start and the target but for its last token, so that row i is what wrote token i. */
+static int watch_target(const translator *t, const sequences *sources, const sequences *targets, recording *r) {
+  heed_context *context = t->m.context;
+  const heed_watch watch = watch_of(r);
+  const int64_t count = r->record.queries;
+  heed_session *session = NULL;
+  int32_t *read = allocate("a target", count, sizeof *read);
+  int code;
+  r->stage = HEED_STAGE_CROSS;
+  read[0] = t->info.start;
+  memcpy(read + 1, targets->ids, (size_t)(count - 1) * sizeof *read);
+  TRY(check(context, heed_session_new(context, t->m.model, NULL, &session)));
+  TRY(check(context, heed_session_source(session, sources->ids, r->record.keys, NULL)));
+  TRY(check(context, heed_session_run(session, read, count, NULL, 0, &watch)));
+done:
+  heed_session_free(session);
+  free(read);
+  return code;
+}
+
+/* A recurrent decoder has one place to look from. */
+static int weigh_target(const translator *t, const sequences *sources, const sequences *targets, recording *r) {
+  const heed_sources given = sequences_view(targets);
+  const heed_translate_options options = {.size = sizeof options, .targets = &given, .want_weights = true};
+  heed_translations *all = NULL;
+  int code = translate(t, sources, &options, &all);
+  if (code == EXIT_OK)
+    memcpy(r->weights, heed_translations_of(all, 0, NULL)->weights, (size_t)(r->record.queries * r->record.keys) * sizeof *r->weights);
   heed_translations_free(all);
   return code;
 }
@@ -150,7 +182,7 @@ int record_cross(const translator *t, const char *source, const char *target, co
   TRY(describe(&t->m, layers, heads, t->info.layers, t->info.heads, r));
   double begin = seconds_now();
   TRY(read_source(t, source, target, &sources, &targets));
-  if (!target) TRY(weigh_head(t, &sources, &targets, 0, 0, r, NULL));
+  if (!target) TRY(write_target(t, &sources, &targets));
   record->cross = true;
   record->queries = targets.begin[1];
   record->keys = sources.begin[1];
@@ -158,10 +190,7 @@ int record_cross(const translator *t, const char *source, const char *target, co
   TRY(allocate_weights(&t->m, r));
   record->query_tokens = r->tokens = label_side(t->tokenizers.target, &targets);
   record->key_tokens = r->source = label_side(t->tokenizers.source, &sources);
-  for (int64_t l = 0; l < record->layers; l++)
-    for (int64_t h = 0; h < record->heads; h++)
-      TRY(weigh_head(t, &sources, &targets, r->layers[l], r->heads[h], r,
-                     r->weights + (l * record->heads + h) * record->queries * record->keys));
+  TRY(t->m.info.encoder_layers > 0 ? watch_target(t, &sources, &targets, r) : weigh_target(t, &sources, &targets, r));
   record->seconds = seconds_now() - begin;
 done:
   sequences_free(&sources);

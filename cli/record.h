@@ -8,7 +8,7 @@ typedef struct recording {
   heed_record record;
   int64_t *layers, *heads;      /* the model's numbers of what was chosen */
   int64_t *windows;             /* [layers] */
-  int64_t taken;                /* layers seen in the current run */
+  heed_stage stage;             /* the attention that is kept */
   heed_text *tokens, *source;   /* source: of cross-attention */
   char (*numbers)[ID_TEXT_MAX]; /* the tokens' text where there is no tokenizer */
   float *weights;
