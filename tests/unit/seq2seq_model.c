@@ -1,54 +1,13 @@
 /* Models with an encoder and a decoder whose answers are known: logits, the attention of encoder, decoder and between them, greedy text; the source of a session, and what it refuses. */
-#include "../model_test.h"
+#include "../pair_families.h"
 
 #include "../folder.h"
 
 static heed_context *context;
 
-static const char *const families[] = {"t5", "bart", "marian"};
-enum { FAMILIES = 3, VOCABULARY = 96 };
-
-/* One family's model with what is expected of it. */
-typedef struct expected {
-  char path[256], file[300];
-  heed_model *model;
-  heed_model_info info;
-  heed_view source, mask, target, logits;
-} expected;
-
-static void expect_begin(expected *e, const char *family) {
-  snprintf(e->path, sizeof e->path, TEST_EXPECTED "families/%s", family);
-  snprintf(e->file, sizeof e->file, "%s/expected.safetensors", e->path);
-  e->model = test_model(context, e->path);
-  e->info = test_info(e->model);
-  e->source = test_array(context, e->file, "input_ids");
-  e->mask = test_array(context, e->file, "attention_mask");
-  e->target = test_array(context, e->file, "decoder_input_ids");
-  e->logits = test_array(context, e->file, "logits");
-}
-
-static void expect_end(expected *e) {
-  heed_array_free(context, &e->source);
-  heed_array_free(context, &e->mask);
-  heed_array_free(context, &e->target);
-  heed_array_free(context, &e->logits);
-  heed_model_free(e->model);
-}
-
-/* Tokens of a row's source that the mask keeps: those behind fill the batch up. */
-static int64_t source_length(const expected *e, int64_t row) {
-  const uint8_t *mask = (const uint8_t *)e->mask.data + row * e->source.dim[1];
-  int64_t n = 0;
-  while (n < e->source.dim[1] && mask[n]) n++;
-  return n;
-}
-
-static const int32_t *source_ids(const expected *e, int64_t row) { return (const int32_t *)e->source.data + row * e->source.dim[1]; }
-static const int32_t *target_ids(const expected *e, int64_t row) { return (const int32_t *)e->target.data + row * e->target.dim[1]; }
-
 /* Holds every record against the expected array of its stage and layer. */
 typedef struct comparison {
-  const expected *e;
+  const family *e;
   int64_t row, records[3];
 } comparison;
 
@@ -75,8 +34,8 @@ static heed_status compare(void *user, const heed_layer_record *r) {
 static void test_expected(void **state) {
   (void)state;
   for (int f = 0; f < FAMILIES; f++) {
-    expected e;
-    expect_begin(&e, families[f]);
+    family e;
+    family_begin(context, &e, families[f]);
     const int64_t n = e.target.dim[1];
     for (int64_t row = 0; row < e.source.dim[0]; row++) {
       float got[32 * VOCABULARY];
@@ -93,7 +52,7 @@ static void test_expected(void **state) {
       if (!(off <= 5e-5)) fail_msg("%s row %d: logits off by %g", e.path, (int)row, off);
       heed_session_free(session);
     }
-    expect_end(&e);
+    family_end(context, &e);
   }
 }
 
@@ -101,8 +60,8 @@ static void test_expected(void **state) {
 static void test_greedy(void **state) {
   (void)state;
   for (int f = 0; f < FAMILIES; f++) {
-    expected e;
-    expect_begin(&e, families[f]);
+    family e;
+    family_begin(context, &e, families[f]);
     heed_view all = test_array(context, e.file, "greedy");
     const int32_t *want = all.data;
     const int64_t n = all.dim[0] - 1 - (f > 0); // of BART and Marian the last one is forced
@@ -117,7 +76,7 @@ static void test_greedy(void **state) {
     assert_memory_equal(h.ids, want + 1, (size_t)n * sizeof *want);
     heed_session_free(session);
     heed_array_free(context, &all);
-    expect_end(&e);
+    family_end(context, &e);
   }
 }
 
@@ -125,8 +84,8 @@ static void test_greedy(void **state) {
 static void test_bits(void **state) {
   (void)state;
   for (int f = 0; f < FAMILIES; f++) {
-    expected e;
-    expect_begin(&e, families[f]);
+    family e;
+    family_begin(context, &e, families[f]);
     const int64_t n = e.target.dim[1];
     float once[32 * VOCABULARY], again[32 * VOCABULARY];
     heed_session *session = test_session(context, e.model, 0), *cut = test_session(context, e.model, 4);
@@ -146,14 +105,14 @@ static void test_bits(void **state) {
     assert_memory_equal(once, again, (size_t)(n * VOCABULARY) * sizeof *once);
     heed_session_free(session);
     heed_session_free(cut);
-    expect_end(&e);
+    family_end(context, &e);
   }
 }
 
 static void test_describe(void **state) {
   (void)state;
-  expected e;
-  expect_begin(&e, "bart");
+  family e;
+  family_begin(context, &e, "bart");
   assert_string_equal(e.info.family, "bart");
   assert_int_equal(e.info.layers, 3);
   assert_int_equal(e.info.encoder_layers, 2);
@@ -166,7 +125,7 @@ static void test_describe(void **state) {
   const int64_t encoder = 66 * 48 + norm + 2 * (4 * square + wide + 2 * norm),
                 decoder = 66 * 48 + norm + 3 * (8 * square + wide + 3 * norm);
   assert_int_equal(e.info.parameters, 96 * 48 + 96 + encoder + decoder);
-  expect_end(&e);
+  family_end(context, &e);
   heed_model *other = test_model(context, SORT);
   assert_int_equal(test_info(other).encoder_layers, 0);
   assert_int_equal(test_info(other).start, -1);
@@ -195,8 +154,8 @@ static heed_status check_copies(void *user, heed_layer_record *r) {
 static void test_copies_and_edits(void **state) {
   (void)state;
   for (int f = 1; f < FAMILIES; f++) { // T5 adds numbers to its scores
-    expected e;
-    expect_begin(&e, families[f]);
+    family e;
+    family_begin(context, &e, families[f]);
     float plain[32 * VOCABULARY], edited[32 * VOCABULARY];
     const int64_t n = e.target.dim[1];
     double worst = -1;
@@ -209,7 +168,7 @@ static void test_copies_and_edits(void **state) {
     assert_true(worst >= 0 && worst <= 1e-6);
     assert_true(largest_difference(plain, edited, n * VOCABULARY) <= 1e-5);
     heed_session_free(session);
-    expect_end(&e);
+    family_end(context, &e);
   }
 }
 
@@ -286,10 +245,10 @@ static void test_malformed(void **state) {
 static void test_t5_scaled(void **state) {
   (void)state;
   char folder[FOLDER_PATH];
-  expected e;
+  family e;
   float got[32 * VOCABULARY];
   begin_folder(folder);
-  expect_begin(&e, "t5");
+  family_begin(context, &e, "t5");
   const int64_t n = e.target.dim[1];
   heed_model *model = model_with_config(
       folder, "t5",
@@ -303,15 +262,15 @@ static void test_t5_scaled(void **state) {
   assert_true(largest_difference(got, e.logits.data, n * VOCABULARY) <= 5e-5);
   heed_session_free(session);
   heed_model_free(model);
-  expect_end(&e);
+  family_end(context, &e);
   end_folder(folder);
 }
 
 /* What a session refuses leaves it as it was. */
 static void test_refusals(void **state) {
   (void)state;
-  expected e;
-  expect_begin(&e, "bart");
+  family e;
+  family_begin(context, &e, "bart");
   float logits[VOCABULARY];
   int32_t ids[65] = {5, 6, 7};
   heed_session *session = test_session(context, e.model, 0);
@@ -335,7 +294,7 @@ static void test_refusals(void **state) {
   assert_int_equal(heed_session_source(NULL, ids, 3, NULL), HEED_E_ARGUMENT);
   assert_int_equal(heed_session_source_length(NULL), 0);
   heed_session_free(session);
-  expect_end(&e);
+  family_end(context, &e);
 
   heed_model *plain = test_model(context, SORT);
   session = test_session(context, plain, 0);

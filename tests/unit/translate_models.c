@@ -1,6 +1,6 @@
 /* Models with an encoder and a decoder, decoded row by row: greedy and beam search find what transformers finds, the weights of every head and the log-probabilities of given targets are those
  * expected, and all of it has the same bits in any company. */
-#include "../model_test.h"
+#include "../pair_families.h"
 #include "../translations.h"
 
 #include "../../include/heed/translate.h"
@@ -9,45 +9,29 @@
 
 static heed_context *context;
 
-static const char *const families[] = {"t5", "bart", "marian"};
-enum { FAMILIES = 3, VOCABULARY = 96, WIDTH = 12, MOST = 12 };
+enum { WIDTH = 12, MOST = 12 };
 
+/* Both rows as sources, without what fills the batch up; targets that follow the decoder's input, and end in any token. */
 typedef struct expected {
-  char path[256], file[300];
-  heed_model *model;
-  heed_view source, mask, target, logits;
+  family f;
   int32_t sources[64], targets[64];
   int64_t source_begin[3], target_begin[3];
 } expected;
 
-/* Both rows as sources, without what fills the batch up; targets that follow the decoder's input, and end in any token. */
-static void expect_begin(expected *e, const char *family) {
-  snprintf(e->path, sizeof e->path, TEST_EXPECTED "families/%s", family);
-  snprintf(e->file, sizeof e->file, "%s/expected.safetensors", e->path);
-  e->model = test_model(context, e->path);
-  e->source = test_array(context, e->file, "input_ids");
-  e->mask = test_array(context, e->file, "attention_mask");
-  e->target = test_array(context, e->file, "decoder_input_ids");
-  e->logits = test_array(context, e->file, "logits");
-  const int64_t m = e->source.dim[1], n = e->target.dim[1];
+static void expect_begin(expected *e, const char *name) {
+  family_begin(context, &e->f, name);
+  const int64_t n = e->f.target.dim[1];
   for (int64_t row = 0; row < 2; row++) {
-    int64_t count = 0;
-    while (count < m && ((const uint8_t *)e->mask.data)[row * m + count]) count++;
-    memcpy(e->sources + e->source_begin[row], (const int32_t *)e->source.data + row * m, (size_t)count * sizeof *e->sources);
+    const int64_t count = source_length(&e->f, row);
+    memcpy(e->sources + e->source_begin[row], source_ids(&e->f, row), (size_t)count * sizeof *e->sources);
     e->source_begin[row + 1] = e->source_begin[row] + count;
-    memcpy(e->targets + row * n, (const int32_t *)e->target.data + row * n + 1, (size_t)(n - 1) * sizeof *e->targets);
+    memcpy(e->targets + row * n, target_ids(&e->f, row) + 1, (size_t)(n - 1) * sizeof *e->targets);
     e->targets[row * n + n - 1] = 17;
     e->target_begin[row + 1] = (row + 1) * n;
   }
 }
 
-static void expect_end(expected *e) {
-  heed_array_free(context, &e->source);
-  heed_array_free(context, &e->mask);
-  heed_array_free(context, &e->target);
-  heed_array_free(context, &e->logits);
-  heed_model_free(e->model);
-}
+static void expect_end(expected *e) { family_end(context, &e->f); }
 
 static heed_sources sources_of(const expected *e) { return (heed_sources){e->sources, e->source_begin, 2}; }
 
@@ -55,12 +39,12 @@ static heed_translations *translated(const expected *e, heed_translate_options o
   heed_translations *out;
   const heed_sources sources = sources_of(e);
   o.size = sizeof o;
-  ok(context, heed_translate(context, e->model, &sources, &o, &out));
+  ok(context, heed_translate(context, e->f.model, &sources, &o, &out));
   return out;
 }
 
 static void expect_ids(const expected *e, const char *name, heed_translate_options o) {
-  heed_view want = test_array(context, e->file, name);
+  heed_view want = test_array(context, e->f.file, name);
   heed_translations *found = translated(e, o);
   int64_t count;
   const heed_translation *t = heed_translations_of(found, 0, &count);
@@ -98,16 +82,16 @@ static void weights_are_those_expected(void **state) {
     expected e = {0};
     expect_begin(&e, families[f]);
     heed_translate_info info = {.size = sizeof info};
-    ok(context, heed_translate_describe(context, e.model, &info));
+    ok(context, heed_translate_describe(context, e.f.model, &info));
     const heed_sources targets = {e.targets, e.target_begin, 2};
-    const int64_t n = e.target.dim[1], m = e.source.dim[1];
+    const int64_t n = e.f.target.dim[1], m = e.f.source.dim[1];
     static double all[2][16][32];
     memset(all, 0, sizeof all);
     for (int64_t layer = 0; layer <= info.layers; layer++) {
       const bool last = layer == info.layers; // then the mean of all
       char name[64];
       snprintf(name, sizeof name, "cross_attention.%d", (int)(last ? 0 : layer));
-      heed_view want = test_array(context, e.file, name);
+      heed_view want = test_array(context, e.f.file, name);
       for (int64_t head = last ? -1 : 0; head < (last ? 0 : info.heads); head++) {
         heed_translations *found = translated(&e, (heed_translate_options){.targets = &targets,
                                                                            .want_weights = true,
@@ -120,7 +104,7 @@ static void weights_are_those_expected(void **state) {
           const int64_t length = e.source_begin[row + 1] - e.source_begin[row];
           double sum = 0;
           for (int64_t i = 0; i < n; i++) {
-            sum += log_probability((const float *)e.logits.data + (row * n + i) * VOCABULARY, t->ids[i]);
+            sum += log_probability((const float *)e.f.logits.data + (row * n + i) * VOCABULARY, t->ids[i]);
             for (int64_t j = 0; j < length; j++) {
               const double w = last ? all[row][i][j] : ((const float *)want.data)[((row * info.heads + head) * n + i) * m + j];
               if (!last) all[row][i][j] += w / (double)(info.layers * info.heads);
@@ -167,10 +151,10 @@ static void weights_by_value(void **state) {
   for (int f = 0; f < FAMILIES; f++) {
     expected e = {0};
     expect_begin(&e, families[f]);
-    const heed_model_info info = test_info(e.model);
+    const heed_model_info info = test_info(e.f.model);
     assert_int_equal(info.head_dim, WIDTH);
     const heed_sources targets = {e.targets, e.target_begin, 2};
-    const int64_t n = e.target.dim[1];
+    const int64_t n = e.f.target.dim[1];
     shares s = {.layer = 2, .head = 3, .group = info.heads / info.kv_heads};
     heed_translations *found = translated(&e, (heed_translate_options){.targets = &targets,
                                                                        .want_weights = true,
@@ -181,10 +165,10 @@ static void weights_by_value(void **state) {
                                                                        .head = s.head});
     for (int64_t row = 0; row < 2; row++) {
       const int64_t length = e.source_begin[row + 1] - e.source_begin[row];
-      heed_session *session = test_session(context, e.model, 0);
+      heed_session *session = test_session(context, e.f.model, 0);
       const heed_watch watch = {.size = sizeof watch, .record = take_shares, .user = &s, .want_qkv = true};
       ok(context, heed_session_source(session, e.sources + e.source_begin[row], length, NULL));
-      ok(context, heed_session_run(session, (const int32_t *)e.target.data + row * n, n, NULL, 0, &watch));
+      ok(context, heed_session_run(session, target_ids(&e.f, row), n, NULL, 0, &watch));
       const float *weights = heed_translations_of(found, row, NULL)->weights;
       double moved = 0;
       for (int64_t i = 0; i < n; i++)
@@ -217,7 +201,7 @@ static void bits_do_not_depend_on_company(void **state) {
         const int64_t length = e.source_begin[row + 1] - e.source_begin[row];
         const heed_sources alone = {e.sources, e.source_begin + row, 1};
         o.first_number = row;
-        ok(context, heed_translate(context, e.model, &alone, &o, &other));
+        ok(context, heed_translate(context, e.f.model, &alone, &o, &other));
         same_translations(both, row, other, 0, length);
         heed_translations_free(other);
       }
@@ -231,7 +215,7 @@ static void bits_do_not_depend_on_company(void **state) {
       }
       const heed_sources many = {ids, begin, 14};
       o.batch = 5;
-      ok(context, heed_translate(context, e.model, &many, &o, &other));
+      ok(context, heed_translate(context, e.f.model, &many, &o, &other));
       for (int64_t row = 0; row < 2; row++) same_translations(both, row, other, row, e.source_begin[row + 1] - e.source_begin[row]);
       heed_translations_free(other);
       heed_translations_free(both);
