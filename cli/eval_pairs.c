@@ -110,7 +110,7 @@ int eval_pairs(const loaded *m, const char *path, const common_values *common, c
   int code;
   TRY(translator_of(m, path, &e.t));
   TRY(examples_open(m->context, path, &v->which, (uint64_t)common->seed, &e.examples));
-  TRY(pair_rows_of(m->context, e.t.tokenizers, e.t.info.longest_source, e.t.info.longest, false, &e.examples, &e.rows));
+  TRY(pair_rows_of(m->context, e.t.tokenizers, e.t.info.longest_source, e.t.info.longest, LONG_PAIRS_FIXED, &e.examples, &e.rows));
   end_targets(&e);
   e.said = allocate("translations", e.rows.count, sizeof *e.said);
   e.right = allocate("translations", e.rows.count, sizeof *e.right);

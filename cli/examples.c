@@ -64,7 +64,7 @@ void examples_of_task(const heed_pair_task *task, uint64_t seed, int64_t count, 
 enum { USUAL_COUNT = 2000 };
 
 static void keep_first(examples *all, int64_t count) {
-  examples rest = {.items = all->items + count, .count = all->count - count, .owns_texts = all->owns_texts};
+  examples rest = {.items = all->items + count, .count = all->count - count};
   if (rest.count <= 0) return;
   for (int64_t i = 0; i < rest.count; i++) free(rest.items[i].links);
   all->count = count;

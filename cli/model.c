@@ -1,11 +1,11 @@
 /* model.c: loads a model and refuses what it cannot read. */
-#include "model.h"
+#include "translator.h"
 
 #include <stdlib.h>
 
 int model_open(const common_values *common, const char *path, loaded *out) {
   int code = model_open_any(common, path, out);
-  if (code != EXIT_OK || out->info.encoder_layers == 0) return code;
+  if (code != EXIT_OK || !model_translates(out)) return code;
   return error_of(EXIT_UNSUPPORTED,
                   "%s: an encoder–decoder turns a source into a target, and this command reads one text (see `heed translate`)",
                   out->info.name);

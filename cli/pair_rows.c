@@ -68,9 +68,11 @@ static int encode_side(const pair_rows *r, side *s, const char *path, int64_t li
   if (s->count == 0) return error_of(EXIT_BAD_FILE, "%s: line %lld: the %s has no token", path, (long long)line, s->name);
   if (s->count + s->extra <= s->most) return EXIT_OK;
   *fits = false;
-  if (r->skip_long) return EXIT_OK;
-  return error_of(EXIT_BAD_FILE, "%s: line %lld: the %s is too long (got %lld tokens, allowed %lld; --%s, or --on-long skip)", path,
-                  (long long)line, s->name, (long long)(s->count + s->extra), (long long)s->most, s->option);
+  if (r->on_long == LONG_PAIRS_SKIP) return EXIT_OK;
+  char help[64] = "";
+  if (r->on_long == LONG_PAIRS_STOP) snprintf(help, sizeof help, "; --%s, or --on-long skip", s->option);
+  return error_of(EXIT_BAD_FILE, "%s: line %lld: the %s is too long (got %lld tokens, allowed %lld%s)", path, (long long)line, s->name,
+                  (long long)(s->count + s->extra), (long long)s->most, help);
 }
 
 static void append(const side *s, int32_t **ids, int64_t *room, int64_t **begin, int64_t *begin_room, int64_t count, int64_t *longest) {
@@ -102,10 +104,10 @@ done:
   return code;
 }
 
-int pair_rows_of(heed_context *context, pair_tokenizers tokenizers, int64_t most_source, int64_t most_target, bool skip_long,
+int pair_rows_of(heed_context *context, pair_tokenizers tokenizers, int64_t most_source, int64_t most_target, long_pairs on_long,
                  const examples *all, pair_rows *out) {
-  *out = (pair_rows){
-      .context = context, .tokenizers = tokenizers, .most_source = most_source, .most_target = most_target, .skip_long = skip_long};
+  *out =
+      (pair_rows){.context = context, .tokenizers = tokenizers, .most_source = most_source, .most_target = most_target, .on_long = on_long};
   int code = EXIT_OK;
   for (int64_t i = 0; i < all->count && code == EXIT_OK; i++) {
     code = add_pair(out, all, &all->items[i]);

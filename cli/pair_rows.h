@@ -15,11 +15,14 @@ enum { REASON_LENGTH = 256 };
 int encode_sentence(heed_context *context, const heed_tokenizer *tokenizer, heed_text text, bool special, int32_t **ids, int64_t *count,
                     char reason[REASON_LENGTH]);
 
+/* What becomes of pairs that are longer: refused, with the options that would help; left out; refused, since the limits are the model's. */
+typedef enum long_pairs { LONG_PAIRS_STOP, LONG_PAIRS_SKIP, LONG_PAIRS_FIXED } long_pairs;
+
 typedef struct pair_rows {
   heed_context *context;
   pair_tokenizers tokenizers;
   int64_t most_source, most_target; /* ids that a side may have, with what stands around it; a target's end token counts */
-  bool skip_long;                   /* pairs that are longer are left out instead of refused */
+  long_pairs on_long;
   int32_t *source, *target;
   int64_t *source_begin, *target_begin, *order; /* [count + 1], [count] */
   int64_t count, source_room, target_room, source_begin_room, target_begin_room;
@@ -27,7 +30,7 @@ typedef struct pair_rows {
 } pair_rows;
 
 /* Rows of all examples. Messages name file and line. The tokenizers must stay. */
-int pair_rows_of(heed_context *context, pair_tokenizers tokenizers, int64_t most_source, int64_t most_target, bool skip_long,
+int pair_rows_of(heed_context *context, pair_tokenizers tokenizers, int64_t most_source, int64_t most_target, long_pairs on_long,
                  const examples *all, pair_rows *out);
 void pair_rows_free(pair_rows *rows);
 /* For a learner whose source has `width` columns; sorted: by length. */

@@ -105,10 +105,10 @@ static int open_rows(training *t, const pair_sets *sets) {
   const train_values *v = t->v;
   const pair_tokenizers tokenizers = {t->tokenizer, t->target_tokenizer ? t->target_tokenizer : t->tokenizer};
   const int64_t most_source = v->source_context ? v->source_context : LONGEST, most_target = v->context > 0 ? v->context : LONGEST;
-  const bool skip = !strcmp(v->on_long, "skip");
+  const long_pairs on_long = !strcmp(v->on_long, "skip") ? LONG_PAIRS_SKIP : LONG_PAIRS_STOP;
   int code;
-  TRY(pair_rows_of(t->context, tokenizers, most_source, most_target, skip, &sets->train, &t->pair_train_rows));
-  TRY(pair_rows_of(t->context, tokenizers, most_source, most_target, skip, &sets->valid, &t->pair_valid_rows));
+  TRY(pair_rows_of(t->context, tokenizers, most_source, most_target, on_long, &sets->train, &t->pair_train_rows));
+  TRY(pair_rows_of(t->context, tokenizers, most_source, most_target, on_long, &sets->valid, &t->pair_valid_rows));
   const int64_t skipped = t->pair_train_rows.skipped + t->pair_valid_rows.skipped;
   if (skipped)
     note("%lld pairs are longer than %lld and %lld tokens: left out", (long long)skipped, (long long)most_source, (long long)most_target);

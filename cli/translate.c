@@ -138,12 +138,16 @@ static int translate_lines(run_state *r) {
   heed_translations *all = NULL;
   const heed_sources sources = sequences_view(&r->sources);
   int code = EXIT_OK;
-  r->options.first_number = r->first;
+  int64_t *numbers = allocate("numbers of lines", r->count, sizeof *numbers);
+  for (int64_t i = 0; i < r->count; i++)
+    if (r->lines[i].source >= 0) numbers[r->lines[i].source] = r->first + i;
+  r->options.numbers = numbers;
   if (sources.count > 0) TRY(check(r->t.m.context, heed_translate(r->t.m.context, r->t.m.model, &sources, &r->options, &all)));
   for (int64_t i = 0; i < r->count && code == EXIT_OK; i++) code = print_line(r, all, i);
   if (code == EXIT_OK) code = out_flush();
   forget_lines(r);
 done:
+  free(numbers);
   heed_translations_free(all);
   return code;
 }

@@ -204,6 +204,12 @@ class Translating(Bart):
             if "--sample" not in more:
                 single = [self.translate(line.encode(), "--max-tokens", "16", *more).stdout for line in lines[:4]]
                 self.assertEqual(b"".join(single), b"".join(all_at_once.splitlines(keepends=True)[:4]))
+        # what is drawn for a line follows from its place in the text, whether or not those before it say anything
+        gaps = b"\n".join([lines[0].encode(), b"", b"\xff", *(line.encode() for line in lines[3:9])])
+        drawn = [self.translate(gaps, "--max-tokens", "16", "--sample", "--batch", batch).stdout for batch in ("1", "4", "32")]
+        self.assertEqual(drawn[1:], drawn[:1] * 2)
+        plain = self.translate("\n".join(lines[:9]).encode(), "--max-tokens", "16", "--sample").stdout
+        self.assertEqual(drawn[0].splitlines()[3:], plain.splitlines()[3:])
 
     def test_forms(self):
         lines = b"the cat sees the dog\n\nthe dog\n"

@@ -43,14 +43,14 @@ typedef struct heed_translate_options {
    * number of its source and from which of the source's results it is. */
   bool sample;
   heed_sampling sampling; /* its own size need not be set */
-  int64_t first_number;   /* the number of the first source, where a text is translated piece by piece; 0 */
+  const int64_t *numbers; /* [sources] their numbers, where a text is translated piece by piece; NULL: 0, 1, ... */
 
   bool want_weights;        /* cross-attention of each token of the results */
   bool has_layer, has_head; /* otherwise the mean of all layers, of all heads */
   int64_t layer, head;
   bool
       by_value; /* a head's weight of a token counts as it reaches the result: times the length of the token's value vector, the row brought back to the sum 1. A token that is looked at for want of
-                    anything better tends to have a short one (Kobayashi et al., "Attention is not only a weight", 2020; here without the output matrix). HEED_E_UNSUPPORTED without values */
+                    anything better tends to have a short one (Kobayashi et al., "Attention is not only a weight", 2020; here without the output matrix) */
 
   int64_t batch; /* sources that are under way at once; 0: 32. Changes no bit. */
 

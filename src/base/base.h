@@ -26,6 +26,8 @@
 
 /* Records the sentence (printf form) and returns status, so that `return hd_fail(...)` reads as one thought. */
 __attribute__((format(printf, 3, 4))) heed_status hd_fail(heed_context *context, heed_status status, const char *format, ...);
+/* HEED_E_ARGUMENT, with the name, unless least <= value <= most. */
+heed_status hd_check_range(heed_context *context, const char *name, int64_t value, int64_t least, int64_t most);
 
 /* Leaves the function early with the first status that is not ok. */
 #define HD_TRY(expression)                                                                                                                 \

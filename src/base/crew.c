@@ -17,7 +17,6 @@ enum { GATE_INSIDE = 0xffff, GATE_OPEN = 1 << 16, GATE_NUMBER = 1 << 17 };
 struct hd_crew {
   void (*lead)(void *);
   void *argument;
-  heed_context *context;
   _Atomic int arrived;
   _Atomic bool done;
   bool working; /* the leader's own note */
@@ -78,7 +77,7 @@ void hd_with_crew(heed_context *context, void (*lead)(void *), void *argument) {
     lead(argument);
     return;
   }
-  struct hd_crew crew = {.lead = lead, .argument = argument, .context = context};
+  struct hd_crew crew = {.lead = lead, .argument = argument};
   context->crew = &crew;
   context->parallel_for(context->parallel_user, context->threads, context->threads, arrive, &crew);
   context->crew = NULL;

@@ -31,3 +31,9 @@ heed_status hd_fail(heed_context *context, heed_status status, const char *forma
   va_end(arguments);
   return status;
 }
+
+heed_status hd_check_range(heed_context *context, const char *name, int64_t value, int64_t least, int64_t most) {
+  HD_REQUIRE(value >= least && value <= most, context, HEED_E_ARGUMENT, "%s: got %lld, allowed %lld to %lld", name, (long long)value,
+             (long long)least, (long long)most);
+  return HEED_OK;
+}

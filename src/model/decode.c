@@ -131,8 +131,9 @@ static void look_at_row(void *argument, int64_t row, int worker) {
   hd_softmax_sums sums;
   hd_kernels_of(d->context)->softmax_sums(logits, targets, &sums);
   d->log_sum[row] = (double)sums.maximum + log(sums.sum);
+  if (d->options.targets) return; // each counts as the model's softmax has it
   for (int64_t i = 0; i < rules->never_count; i++) logits[rules->never[i]] = -INFINITY;
-  if (d->options.sample || d->options.targets) return;
+  if (d->options.sample) return;
   candidate *found = d->found + row * d->in_row;
   const int32_t only = forced(d);
   if (only >= 0) found[0] = (candidate){.id = only};
@@ -243,10 +244,11 @@ static void write_ids(const decoding *d, const target *t, int32_t *ids) {
 static heed_status draw(decoding *d, const search *s, const target *t, int32_t *id, double *log_p) {
   const int64_t targets = d->stepper->targets;
   const float *logits = d->logits + t->row * targets;
+  const int64_t number = d->options.numbers ? d->options.numbers[s->number] : s->number;
   heed_sampling sampling = d->options.sampling;
   int32_t *history;
   sampling.size = sizeof sampling;
-  sampling.seed += 0x9E3779B97F4A7C15u * (uint64_t)((d->options.first_number + s->number) * d->width + t->draws + 1);
+  sampling.seed += 0x9E3779B97F4A7C15u * (uint64_t)(number * d->width + t->draws + 1);
   HD_TRY(hd_allocate(d->context, "the tokens of a target", t->count, sizeof *history, &history));
   write_ids(d, t, history);
   heed_status status = HEED_OK;
@@ -420,33 +422,26 @@ static void lead(void *argument) {
 
 /* ---- all sources ------------------------------------------------------------------------------------------------------------------------- */
 
-static heed_status check_range(heed_context *context, const char *name, int64_t value, int64_t least, int64_t most) {
-  HD_REQUIRE(value >= least && value <= most, context, HEED_E_ARGUMENT, "%s: got %lld, allowed %lld to %lld", name, (long long)value,
-             (long long)least, (long long)most);
-  return HEED_OK;
-}
-
 static heed_status check_weights(const hd_stepper *stepper, const heed_translate_options *o) {
   if (!o->want_weights) return HEED_OK;
   HD_REQUIRE(stepper->layers > 0, stepper->context, HEED_E_UNSUPPORTED, "%s: it has no attention whose weights could be shown",
              stepper->name);
-  if (o->has_layer) HD_TRY(check_range(stepper->context, "layer", o->layer, 0, stepper->layers - 1));
-  if (o->has_head) HD_TRY(check_range(stepper->context, "head", o->head, 0, stepper->heads - 1));
+  if (o->has_layer) HD_TRY(hd_check_range(stepper->context, "layer", o->layer, 0, stepper->layers - 1));
+  if (o->has_head) HD_TRY(hd_check_range(stepper->context, "head", o->head, 0, stepper->heads - 1));
   return HEED_OK;
 }
 
 /* Checks the options and fills what is left to the model. */
 static heed_status finish_options(const hd_stepper *stepper, heed_translate_options *o) {
   heed_context *context = stepper->context;
-  HD_TRY(check_range(context, "width", o->width, 0, MOST_WIDTH));
-  HD_TRY(check_range(context, "best", o->best, 0, MOST_WIDTH));
-  HD_TRY(check_range(context, "most", o->most, 0, stepper->longest));
-  HD_TRY(check_range(context, "batch", o->batch, 0, MOST_WIDTH));
+  HD_TRY(hd_check_range(context, "width", o->width, 0, MOST_WIDTH));
+  HD_TRY(hd_check_range(context, "best", o->best, 0, MOST_WIDTH));
+  HD_TRY(hd_check_range(context, "most", o->most, 0, stepper->longest));
+  HD_TRY(hd_check_range(context, "batch", o->batch, 0, MOST_WIDTH));
   HD_REQUIRE(!o->has_length_penalty || (fabs(o->length_penalty) <= 100), context, HEED_E_ARGUMENT,
              "length penalty: got %g, allowed -100 to 100", o->length_penalty);
   HD_REQUIRE(o->early >= HEED_EARLY_LIKELY && o->early <= HEED_EARLY_NEVER, context, HEED_E_ARGUMENT,
              "early stopping: there is no such kind");
-  HD_REQUIRE(o->first_number >= 0, context, HEED_E_ARGUMENT, "first number: got %lld, allowed from 0", (long long)o->first_number);
   if (!o->has_length_penalty) o->length_penalty = 1;
   if (!o->best) o->best = 1;
   if (!o->width || o->sample) o->width = o->sample ? o->best : 1;
@@ -554,7 +549,8 @@ heed_status hd_decode(hd_stepper *stepper, const heed_sources *sources, const he
   d.width = d.options.width;
   // As many as are sure to hold `width` that do not end.
   d.looked_at = HD_MAX(2, 1 + stepper->rules.end_count) * d.width;
-  d.in_row = HD_MIN(d.looked_at, stepper->targets);
+  const bool searches = !d.options.sample && !d.options.targets;
+  d.in_row = searches ? HD_MIN(d.looked_at, stepper->targets) : 0;
   HD_TRY(hd_allocate(context, "results", 1, sizeof *d.out, &d.out));
   *d.out = (heed_translations){.context = context};
   hd_arena_init(&d.out->arena, context);

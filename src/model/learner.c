@@ -75,12 +75,6 @@ static heed_status make_parameters(heed_learner *learner, const heed_learner_opt
 
 /* ---- making one ------------------------------------------------------------------------------------------------------------------- */
 
-heed_status hd_check_range(heed_context *context, const char *name, int64_t value, int64_t least, int64_t most) {
-  HD_REQUIRE(value >= least && value <= most, context, HEED_E_ARGUMENT, "%s: got %lld, allowed %lld to %lld", name, (long long)value,
-             (long long)least, (long long)most);
-  return HEED_OK;
-}
-
 heed_status hd_learner_open(heed_context *context, const hd_learner_body *body, heed_learner **out) {
   heed_learner *learner;
   HD_TRY(hd_allocate(context, "a learner", 1, body->bytes, &learner));

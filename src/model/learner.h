@@ -41,8 +41,6 @@ struct heed_learner {
 const hd_learner_body *hd_learner_body_of(heed_learner_kind kind);
 /* A learner that lacks its body's part and its parameters. Where what follows fails it is to be freed. */
 heed_status hd_learner_open(heed_context *context, const hd_learner_body *body, heed_learner **out);
-/* HEED_E_ARGUMENT, with the name, unless least <= value <= most. */
-heed_status hd_check_range(heed_context *context, const char *name, int64_t value, int64_t least, int64_t most);
 
 /* The mean cross-entropy of what heed_learner_logits has given, without smoothing. */
 heed_tensor *hd_learner_loss_of(heed_learner *learner, heed_tape *tape, heed_tensor *logits, heed_tensor *targets);

@@ -15,7 +15,7 @@ heed_status heed_session_new(heed_context *context, heed_model *model, const hee
   HD_REQUIRE(options.capacity >= 0 && options.chunk >= 0, context, HEED_E_ARGUMENT,
              "a session's capacity and chunk must not be negative (got %lld and %lld)", (long long)options.capacity,
              (long long)options.chunk);
-  int64_t most = hd_spec_has_table(spec) ? spec->context : HD_MAX_CONTEXT;
+  int64_t most = hd_spec_positions(spec);
   HD_REQUIRE(options.capacity <= most, context, HEED_E_ARGUMENT, "%s: a session beyond the model's positions (got %lld, allowed 1..%lld)",
              model->path, (long long)options.capacity, (long long)most);
 
@@ -194,7 +194,7 @@ static heed_status check_source(const heed_session *session, const int32_t *ids,
   HD_REQUIRE(model->encoder, context, HEED_E_UNSUPPORTED, "%s: a model without an encoder has no source", model->name);
   HD_REQUIRE(ids && count >= 1, context, HEED_E_ARGUMENT, "a source needs at least one token (got %lld)", (long long)(ids ? count : 0));
   const hd_transformer_spec *spec = &model->encoder->spec;
-  const int64_t most = hd_spec_has_table(spec) ? spec->context : HD_MAX_CONTEXT;
+  const int64_t most = hd_spec_positions(spec);
   HD_REQUIRE(count <= most, context, HEED_E_ARGUMENT, "%s: a source of more tokens than the encoder has positions (got %lld, allowed %lld)",
              model->name, (long long)count, (long long)most);
   return check_ids(context, model->encoder, ids, count);

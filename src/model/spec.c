@@ -107,3 +107,5 @@ const char *hd_activation_name(heed_activation kind) {
 }
 
 const char *hd_activation_known(void) { return "silu, swish, gelu, gelu_new, gelu_fast, gelu_pytorch_tanh, relu"; }
+
+int64_t hd_spec_positions(const hd_transformer_spec *spec) { return hd_spec_has_table(spec) ? spec->context : HD_MAX_CONTEXT; }

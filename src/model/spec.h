@@ -107,6 +107,8 @@ static inline bool hd_spec_head_is_embedding(const hd_transformer_spec *spec) { 
 static inline bool hd_spec_rotates(const hd_transformer_spec *spec) {
   return spec->positions == HD_POSITIONS_ROTARY_HALF || spec->positions == HD_POSITIONS_ROTARY_INTERLEAVED;
 }
+/* Positions that a stack has; where they are computed, as many as one may count. */
+int64_t hd_spec_positions(const hd_transformer_spec *spec);
 static inline bool hd_spec_has_table(const hd_transformer_spec *spec) { return spec->positions == HD_POSITIONS_LEARNED; }
 
 /* The window of one layer; 0: none. */

@@ -19,8 +19,7 @@ typedef struct hd_target_rules {
 /* The weights that a step is asked for: of one layer and one head, or with −1 their mean over all layers, over all heads. */
 typedef struct hd_step_weights {
   int64_t layer, head;
-  bool
-      by_value; /* each times the length of its value, the values of a head shared out so that a row sums to 1; HEED_E_UNSUPPORTED where there are no values */
+  bool by_value; /* each times the length of its value, the values of a head shared out so that a row sums to 1 */
   float *
       to; /* [rows,stride]: row r gets the weights of all places of its source, which is at most `stride` long; the rest of a row stays as it is */
   int64_t stride;
@@ -39,7 +38,7 @@ typedef struct hd_stepper_kind {
   void (*close)(hd_stepper *stepper);
 } hd_stepper_kind;
 
-/* What every stepper begins with. After an error only start and close may follow. */
+/* What every stepper begins with. After an error only close may follow. */
 struct hd_stepper {
   const hd_stepper_kind *kind;
   heed_context *context;
@@ -55,9 +54,9 @@ static inline void hd_stepper_free(hd_stepper *stepper) {
   if (stepper) stepper->kind->close(stepper);
 }
 
-/* stepper_transformer.c: of a transformer with encoder and decoder. HEED_E_UNSUPPORTED, HEED_E_MEMORY. */
-/* What all steppers have of their model: its name and the rules of its targets; layers and sizes are the kind's own. HEED_E_UNSUPPORTED where its files do not say how a target begins. */
+/* stepper.c: what all steppers have of their model: its name and the rules of its targets; layers and sizes are the kind's own. HEED_E_UNSUPPORTED where its files do not say how a target begins. */
 heed_status hd_stepper_begin(heed_context *context, const heed_model *model, const hd_stepper_kind *kind, hd_stepper *out);
+/* stepper_transformer.c: of a transformer with encoder and decoder. HEED_E_UNSUPPORTED, HEED_E_MEMORY. */
 heed_status hd_stepper_transformer(heed_context *context, heed_model *model, hd_stepper **out);
 /* stepper_recurrent.c: the same of a recurrent encoder–decoder. */
 heed_status hd_stepper_recurrent(heed_context *context, heed_model *model, hd_stepper **out);

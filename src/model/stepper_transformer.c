@@ -226,9 +226,6 @@ static void free_stepper(hd_stepper *stepper) {
   hd_release(context, t, 1, sizeof *t);
 }
 
-/* Positions that a stack has; where they are computed, as many as one may count. */
-static int64_t positions_of(const hd_transformer_spec *spec) { return hd_spec_has_table(spec) ? spec->context : HD_MAX_CONTEXT; }
-
 heed_status hd_stepper_transformer(heed_context *context, heed_model *model, hd_stepper **out) {
   static const hd_stepper_kind kind = {start, step, choose, free_stepper};
   hd_stepper base;
@@ -237,8 +234,8 @@ heed_status hd_stepper_transformer(heed_context *context, heed_model *model, hd_
   HD_TRY(hd_stepper_begin(context, model, &kind, &base));
   base.sources = model->encoder->spec.vocabulary;
   base.targets = model->spec.vocabulary;
-  base.longest_source = positions_of(&model->encoder->spec);
-  base.longest = positions_of(&model->spec);
+  base.longest_source = hd_spec_positions(&model->encoder->spec);
+  base.longest = hd_spec_positions(&model->spec);
   base.layers = model->spec.layers;
   base.heads = model->spec.heads;
   HD_TRY(hd_allocate(context, "a stepper", 1, sizeof *t, &t));

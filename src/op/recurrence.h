@@ -50,7 +50,7 @@ typedef struct hd_recurrence_memory {
 heed_status hd_recurrence_memory_open(heed_context *context, const hd_recurrence *r, hd_recurrence_memory *memory);
 void hd_recurrence_memory_close(heed_context *context, hd_recurrence_memory *memory);
 
-/* Rows through time. Position p of a row (x, kept, alpha) is first[row] + t. */
+/* Rows through time. Position p of a row (x, kept) is first[row] + t; alpha is [rows,steps,S]. */
 typedef struct hd_recurrence_rows {
   int64_t rows, steps;
   bool reverse;           /* from the last element of each row to its first */

@@ -294,7 +294,7 @@ static void in_any_company(heed_context *context, heed_translate_options o) {
   }
   for (int64_t s = 0; s < sources.count; s++) {
     const heed_sources one = part(s, 1);
-    o.first_number = s;
+    o.numbers = &s;
     ok(context, hd_decode(&h.base, &one, &o, &other));
     same_translations(whole, s, other, 0, source_begin[s + 1] - source_begin[s]);
     heed_translations_free(other);
@@ -348,7 +348,6 @@ static void weights(void **state) {
 
 /* ---- drawing ------------------------------------------------------------------------------------------------------------------------------- */
 
-/* First tokens come as often as they should, and the best come first. */
 /* Targets that are given get what the model makes of them: those that a search found what the search said, any others the sum of their tokens, whatever else is in the batch. */
 static void given(void **state) {
   (void)state;
@@ -364,7 +363,10 @@ static void given(void **state) {
     memcpy(ids + begin[s], t->ids, (size_t)t->count * sizeof *ids);
     begin[s + 1] = begin[s] + t->count;
   }
-  for (int turn = 0; turn < 2; turn++) { // the second time with other tokens, an end token amid them
+  static const int32_t never[] = {3};
+  h.base.rules.never = never;
+  for (int turn = 0; turn < 2; turn++) { // the second time with other tokens, among them an end token and one that no search may choose
+    h.base.rules.never_count = turn;
     o.targets = &(heed_sources){ids, begin, sources.count};
     for (int64_t batch = 1; batch <= 8; batch += 7) {
       o.batch = batch;
@@ -398,6 +400,7 @@ static void given(void **state) {
   heed_context_free(context);
 }
 
+/* First tokens come as often as they should, and the best come first. */
 static void sampling(void **state) {
   (void)state;
   heed_context *context = test_context(NULL);

@@ -200,12 +200,12 @@ static void bits_do_not_depend_on_company(void **state) {
       for (int64_t row = 0; row < 2; row++) {
         const int64_t length = e.source_begin[row + 1] - e.source_begin[row];
         const heed_sources alone = {e.sources, e.source_begin + row, 1};
-        o.first_number = row;
+        o.numbers = &row;
         ok(context, heed_translate(context, e.f.model, &alone, &o, &other));
         same_translations(both, row, other, 0, length);
         heed_translations_free(other);
       }
-      o.first_number = 0;
+      o.numbers = NULL;
       int32_t ids[64 * 7];
       int64_t begin[15] = {0};
       for (int64_t i = 0; i < 14; i++) { // the two first, and then pieces of them
