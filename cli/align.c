@@ -2,7 +2,7 @@
 #include "examples.h"
 #include "json.h"
 #include "output.h"
-#include "translator.h"
+#include "record.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -32,45 +32,15 @@ typedef struct aligning {
 
 /* ---- what is aligned --------------------------------------------------------------------------------------------------------------------- */
 
-static int wrong_line(const aligning *a, const example *e, bool target, const char *reason) {
-  const examples *all = &a->examples;
-  if (!all->path) return error_of(EXIT_USAGE, "%s: %s", target ? "TARGET" : "SOURCE", reason);
-  return error_of(EXIT_BAD_FILE, "%s: line %lld: the %s: %s", target && all->target_path ? all->target_path : all->path, (long long)e->line,
-                  target ? "target" : "source", reason);
-}
-
-static int add_example(aligning *a, const example *e) {
-  char reason[REASON_LENGTH];
-  int code = translator_read(&a->t, e->texts.source, &a->sources, reason);
-  if (code == EXIT_BAD_FILE && reason[0]) return wrong_line(a, e, false, reason);
-  if (code != EXIT_OK || !e->texts.target.data) return code;
-  code = translator_read_target(&a->t, e->texts.target, &a->targets, reason);
-  return code == EXIT_BAD_FILE && reason[0] ? wrong_line(a, e, true, reason) : code;
-}
-
-/* Without a target: the one that the model writes. */
-static int translate_source(aligning *a) {
-  const heed_sources sources = sequences_view(&a->sources);
-  heed_translations *all = NULL;
-  int code = check(a->t.m.context, heed_translate(a->t.m.context, a->t.m.model, &sources, NULL, &all));
-  const heed_translation *t = heed_translations_of(all, 0, NULL);
-  if (code == EXIT_OK) sequences_add(&a->targets, t->ids, t->count);
-  heed_translations_free(all);
-  return code;
-}
-
 static int open_examples(aligning *a) {
   const values *v = a->v;
   int code = EXIT_OK;
-  if (v->source) {
-    a->examples.items = allocate("examples", 1, sizeof *a->examples.items);
-    a->examples.count = 1;
-    a->examples.items[0].texts.source = (heed_text){v->source, strlen(v->source)};
-    if (v->target) a->examples.items[0].texts.target = (heed_text){v->target, strlen(v->target)};
-  } else TRY(examples_open(a->t.m.context, v->model, &v->which, (uint64_t)v->common.seed, &a->examples));
+  if (v->source) examples_of_texts("SOURCE", v->source, v->target, &a->examples);
+  else TRY(examples_open(a->t.m.context, v->model, &v->which, (uint64_t)v->common.seed, &a->examples));
   if (v->reference) TRY(examples_read_links(a->t.m.context, v->reference, &a->examples));
-  for (int64_t i = 0; i < a->examples.count; i++) TRY(add_example(a, &a->examples.items[i]));
-  if (v->source && !v->target) TRY(translate_source(a));
+  for (int64_t i = 0; i < a->examples.count; i++)
+    TRY(translator_read_example(&a->t, &a->examples, &a->examples.items[i], &a->sources, &a->targets));
+  if (v->source && !v->target) TRY(translator_write(&a->t, &a->sources, &a->targets));
   int64_t longest = 0;
   for (int64_t i = 0; i < a->targets.count; i++)
     if (a->targets.begin[i + 1] - a->targets.begin[i] > longest) longest = a->targets.begin[i + 1] - a->targets.begin[i];
@@ -100,15 +70,16 @@ typedef struct matrix {
   const int32_t *target_ids, *source_ids;
 } matrix;
 
-static matrix matrix_of(const aligning *a, const heed_translations *all, int64_t i) {
-  const heed_translation *t = heed_translations_of(all, i, NULL);
+static matrix matrix_of(const aligning *a, const float *weights, int64_t i) {
   const int64_t begin = a->sources.begin[i], stride = a->sources.begin[i + 1] - begin, before = a->info.before_count;
-  const bool ended = t->count > 0 && t->ids[t->count - 1] == a->t.info.end;
-  return (matrix){.weights = t->weights + before,
-                  .targets = t->count - ended,
+  const int32_t *target = a->targets.ids + a->targets.begin[i];
+  const int64_t count = a->targets.begin[i + 1] - a->targets.begin[i];
+  const bool ended = count > 0 && target[count - 1] == a->t.info.end;
+  return (matrix){.weights = weights + before,
+                  .targets = count - ended,
                   .sources = stride - before - a->info.after_count,
                   .stride = stride,
-                  .target_ids = t->ids,
+                  .target_ids = target,
                   .source_ids = a->sources.ids + begin + before};
 }
 
@@ -144,17 +115,49 @@ static int rank_pair(const aligning *a, const matrix *m, const example *e, ranke
   return check(a->t.m.context, heed_alignment_add(a->t.m.context, a->links, count, e->links, e->link_count, &r->score));
 }
 
-static int rank_place(const aligning *a, place at, ranked *out) {
-  heed_translations *all = NULL;
-  *out = (ranked){.at = at, .score.size = sizeof out->score};
-  int code = weigh(a, at, &all);
-  for (int64_t i = 0; i < a->examples.count && code == EXIT_OK; i++) {
-    const matrix m = matrix_of(a, all, i);
-    code = rank_pair(a, &m, &a->examples.items[i], out);
+/* The mean of `count` matrices that lie one behind another. */
+static void mean_of(const float *weights, int64_t count, int64_t floats, float *mean) {
+  for (int64_t i = 0; i < floats; i++) {
+    double sum = 0;
+    for (int64_t k = 0; k < count; k++) sum += (double)weights[k * floats + i];
+    mean[i] = (float)(sum / (double)count);
   }
-  out->coverage = out->sources ? (double)out->covered / (double)out->sources : 0;
-  out->monotonicity = out->steps ? (double)out->forward / (double)out->steps : 1;
-  heed_translations_free(all);
+}
+
+/* What every place makes of a pair whose heads have just been recorded. */
+static int rank_places(const aligning *a, const recording *r, int64_t number, ranked *all, int64_t count) {
+  const int64_t heads = r->record.heads, floats = r->record.queries * r->record.keys;
+  float *mean = allocate("a mean", floats, sizeof *mean);
+  int code = EXIT_OK;
+  for (ranked *one = all; one < all + count && code == EXIT_OK; one++) {
+    const int64_t first = one->at.layer < 0 ? 0 : one->at.layer * heads;
+    const float *weights = r->weights + (first + (one->at.head < 0 ? 0 : one->at.head)) * floats;
+    if (one->at.head < 0) {
+      mean_of(weights, one->at.layer < 0 ? r->record.layers * heads : heads, floats, mean);
+      weights = mean;
+    }
+    const matrix m = matrix_of(a, weights, number);
+    code = rank_pair(a, &m, &a->examples.items[number], one);
+  }
+  free(mean);
+  return code;
+}
+
+static int rank_pairs(const aligning *a, ranked *all, int64_t count) {
+  recording r;
+  int code;
+  TRY(record_begin(&a->t, NULL, NULL, a->v->by_value, &r));
+  for (int64_t i = 0; i < a->examples.count; i++) {
+    TRY(record_pair(&a->t, &a->sources, &a->targets, i, &r));
+    TRY(rank_places(a, &r, i, all, count));
+    if (!progress("align", i + 1, a->examples.count)) TRY(EXIT_INTERRUPTED);
+  }
+  for (ranked *one = all; one < all + count; one++) {
+    one->coverage = one->sources ? (double)one->covered / (double)one->sources : 0;
+    one->monotonicity = one->steps ? (double)one->forward / (double)one->steps : 1;
+  }
+done:
+  record_free(&r);
   return code;
 }
 
@@ -166,16 +169,16 @@ static int compare_ranked(const void *x, const void *y) {
   return (a->at.head > b->at.head) - (a->at.head < b->at.head);
 }
 
-/* All heads, the mean of each layer where it has several, and the mean of all: the best first. */
+/* All heads, the mean of each layer where it has several, and the mean of all: the best first. Every pair runs once. */
 static int rank_all(const aligning *a, ranked **out, int64_t *count) {
   const int64_t layers = a->t.info.layers, heads = a->t.info.heads;
-  int code = EXIT_OK;
   *out = allocate("heads", layers * (heads + 1) + 1, sizeof **out);
   *count = 0;
-  for (int64_t layer = 0; layer < layers && code == EXIT_OK; layer++)
-    for (int64_t head = heads > 1 ? -1 : 0; head < heads && code == EXIT_OK; head++)
-      code = rank_place(a, (place){layer, head}, &(*out)[(*count)++]);
-  if (layers > 1 && code == EXIT_OK) code = rank_place(a, (place){-1, -1}, &(*out)[(*count)++]);
+  for (int64_t layer = 0; layer < layers; layer++)
+    for (int64_t head = heads > 1 ? -1 : 0; head < heads; head++)
+      (*out)[(*count)++] = (ranked){.at = {layer, head}, .score.size = sizeof(*out)->score};
+  if (layers > 1) (*out)[(*count)++] = (ranked){.at = {-1, -1}, .score.size = sizeof(*out)->score};
+  int code = rank_pairs(a, *out, *count);
   qsort(*out, (size_t)*count, sizeof **out, compare_ranked);
   return code;
 }
@@ -279,7 +282,7 @@ static int print_alignments(const aligning *a, place at) {
   if (code != EXIT_OK) return code;
   if (a->v->common.json) json_open(&j, NULL, '[');
   for (int64_t i = 0; i < a->examples.count; i++) {
-    const matrix m = matrix_of(a, all, i);
+    const matrix m = matrix_of(a, heed_translations_of(all, i, NULL)->weights, i);
     const int64_t count = link(&m, a->links);
     if (i > 0 && !a->v->common.json && strcmp(form, "pharaoh") != 0) out("\n");
     if (a->v->common.json) print_json(a, &j, &m, count);

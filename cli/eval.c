@@ -226,6 +226,12 @@ static int run_pairs(const loaded *m, const values *v) {
   return eval_pairs(m, v->model, &v->common, &pairs);
 }
 
+/* What only a translation has a use for. */
+static int check_untranslated(const loaded *m, const values *v) {
+  const char *given = v->targets ? "targets" : search_given(&v->search);
+  return given ? usage_error("--%s: %s does not translate", given, m->info.name) : EXIT_OK;
+}
+
 static int run(const void *pointer) {
   const values *v = pointer;
   loaded m = {0};
@@ -239,12 +245,14 @@ static int run(const void *pointer) {
     code = run_pairs(&m, v);
     goto done;
   }
-  if (v->targets) TRY(usage_error("--targets: %s does not translate", m.info.name));
+  TRY(check_untranslated(&m, v));
   TRY(trained_read(m.context, v->model, &trained));
   const bool is_labels = m.info.head != HEED_HEAD_TOKENS;
   bool is_task = !v->data && trained.is_task;
   if (!v->data && !trained.is_task && !trained.data[0])
     TRY(usage_error("--data: %s does not say what it was trained on, so a text is needed", v->model));
+  if (v->context && is_task) TRY(usage_error("--context: %s is asked for its task, whose sequences have one length", m.info.name));
+  if (v->count && !is_task) TRY(usage_error("--count: %s is asked for a text, which is read whole", m.info.name));
   int64_t length = is_task ? heed_task_length(&trained.task) : v->context ? v->context : m.info.context;
   if (length > m.info.context)
     TRY(usage_error("--context: got %lld, the model has %lld positions", (long long)length, (long long)m.info.context));

@@ -11,8 +11,7 @@
 typedef struct evaluation {
   translator t;
   examples examples;
-  pair_rows rows;
-  sequences targets; /* with their end tokens */
+  sequences sources, targets; /* as the model reads and writes them */
   heed_text *said, *right;
   int64_t exact, tokens;
   double loss; /* of all tokens together, in nats */
@@ -20,23 +19,19 @@ typedef struct evaluation {
   double chrf;
 } evaluation;
 
-static heed_sources sources_of(const pair_rows *r) { return (heed_sources){r->source, r->source_begin, r->count}; }
-
-static void end_targets(evaluation *e) {
-  const pair_rows *r = &e->rows;
-  for (int64_t i = 0; i < r->count; i++) {
-    const int64_t from = r->target_begin[i], count = r->target_begin[i + 1] - from;
-    int32_t *ended = allocate("a target", count + 1, sizeof *ended);
-    memcpy(ended, r->target + from, (size_t)count * sizeof *ended);
-    ended[count] = e->t.info.end;
-    sequences_add(&e->targets, ended, count + (e->t.info.end >= 0));
-    free(ended);
+static int read_examples(evaluation *e) {
+  const int64_t count = e->examples.count;
+  int code = EXIT_OK;
+  for (int64_t i = 0; i < count && code == EXIT_OK; i++) {
+    code = translator_read_example(&e->t, &e->examples, &e->examples.items[i], &e->sources, &e->targets);
+    if (code == EXIT_OK && !progress("pairs", i + 1, count)) code = EXIT_INTERRUPTED;
   }
+  return code;
 }
 
 /* What the model makes of the right targets. */
 static int measure_loss(evaluation *e, const search_values *search) {
-  const heed_sources sources = sources_of(&e->rows), targets = sequences_view(&e->targets);
+  const heed_sources sources = sequences_view(&e->sources), targets = sequences_view(&e->targets);
   const heed_translate_options options = {.size = sizeof options, .batch = search->batch, .targets = &targets};
   heed_translations *all = NULL;
   int code = check(e->t.m.context, heed_translate(e->t.m.context, e->t.m.model, &sources, &options, &all));
@@ -55,7 +50,7 @@ static bool is_exact(const evaluation *e, int64_t i, const heed_translation *t) 
 }
 
 static int translate(evaluation *e, const search_values *search) {
-  const heed_sources sources = sources_of(&e->rows);
+  const heed_sources sources = sequences_view(&e->sources);
   heed_translate_options options;
   heed_translations *all = NULL;
   int code;
@@ -75,14 +70,14 @@ done:
 static int score(evaluation *e) {
   heed_context *context = e->t.m.context;
   int code;
-  TRY(check(context, heed_bleu_score(context, e->said, e->right, e->rows.count, &e->bleu)));
-  TRY(check(context, heed_chrf_score(context, e->said, e->right, e->rows.count, false, &e->chrf)));
+  TRY(check(context, heed_bleu_score(context, e->said, e->right, e->examples.count, &e->bleu)));
+  TRY(check(context, heed_chrf_score(context, e->said, e->right, e->examples.count, false, &e->chrf)));
 done:
   return code;
 }
 
 static void print(const evaluation *e, bool as_json) {
-  const int64_t count = e->rows.count;
+  const int64_t count = e->examples.count;
   const double loss = e->loss / (double)e->tokens, exact = (double)e->exact / (double)count;
   if (as_json) {
     json j = {0};
@@ -110,21 +105,20 @@ int eval_pairs(const loaded *m, const char *path, const common_values *common, c
   int code;
   TRY(translator_of(m, path, &e.t));
   TRY(examples_open(m->context, path, &v->which, (uint64_t)common->seed, &e.examples));
-  TRY(pair_rows_of(m->context, e.t.tokenizers, e.t.info.longest_source, e.t.info.longest, LONG_PAIRS_FIXED, &e.examples, &e.rows));
-  end_targets(&e);
-  e.said = allocate("translations", e.rows.count, sizeof *e.said);
-  e.right = allocate("translations", e.rows.count, sizeof *e.right);
-  for (int64_t i = 0; i < e.rows.count; i++) e.right[i] = e.examples.items[i].texts.target; // none is left out
+  TRY(read_examples(&e));
+  e.said = allocate("translations", e.examples.count, sizeof *e.said);
+  e.right = allocate("translations", e.examples.count, sizeof *e.right);
+  for (int64_t i = 0; i < e.examples.count; i++) e.right[i] = e.examples.items[i].texts.target;
   TRY(measure_loss(&e, &v->search));
   TRY(translate(&e, &v->search));
   TRY(score(&e));
   print(&e, common->json);
 done:
-  for (int64_t i = 0; i < e.rows.count && e.said; i++) free((char *)e.said[i].data);
+  for (int64_t i = 0; i < e.examples.count && e.said; i++) free((char *)e.said[i].data);
   free(e.said);
   free(e.right);
   sequences_free(&e.targets);
-  pair_rows_free(&e.rows);
+  sequences_free(&e.sources);
   examples_free(&e.examples);
   heed_tokenizer_free(e.t.target);
   return code;

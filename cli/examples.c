@@ -27,12 +27,22 @@ void examples_free(examples *all) {
   *all = (examples){0};
 }
 
-int examples_of_file(const char *path, const char *target_path, pair_choice choice, examples *out) {
+int examples_of_file(const char *path, const char *target_path, examples *out) {
   *out = (examples){.path = path, .target_path = target_path};
   int code = pair_file_read(path, target_path, &out->file);
-  for (int64_t i = 0; i < out->file.count && code == EXIT_OK; i++)
-    if (pair_is_chosen(choice, i)) add(out, out->file.pairs[i], i + 1);
+  for (int64_t i = 0; i < out->file.count && code == EXIT_OK; i++) add(out, out->file.pairs[i], i + 1);
   return code;
+}
+
+void examples_divide(examples *from, examples *out) {
+  int64_t rest = 0;
+  *out = (examples){.path = from->path, .target_path = from->target_path};
+  for (int64_t i = 0; i < from->count; i++) {
+    const example *e = &from->items[i];
+    if (i % VALIDATION_EVERY == VALIDATION_EVERY - 1) add(out, e->texts, e->line);
+    else from->items[rest++] = *e;
+  }
+  from->count = rest;
 }
 
 static heed_text copy_of(const char *text) {
@@ -61,6 +71,19 @@ void examples_of_task(const heed_pair_task *task, uint64_t seed, int64_t count, 
   free(pair);
 }
 
+static heed_text text_of(const char *text) { return text ? (heed_text){text, strlen(text)} : (heed_text){0}; }
+
+void examples_of_texts(const char *name, const char *source, const char *target, examples *out) {
+  *out = (examples){.name = name};
+  add(out, (sentence_pair){text_of(source), text_of(target)}, 1);
+}
+
+int example_wrong(const examples *all, const example *e, bool target, const char *reason) {
+  if (all->name) return usage_error("%s: %s", target ? "TARGET" : all->name, reason);
+  return error_of(EXIT_BAD_FILE, "%s: line %lld: the %s: %s", target && all->target_path ? all->target_path : all->path, (long long)e->line,
+                  target ? "target" : "source", reason);
+}
+
 enum { USUAL_COUNT = 2000 };
 
 static void keep_first(examples *all, int64_t count) {
@@ -68,6 +91,15 @@ static void keep_first(examples *all, int64_t count) {
   if (rest.count <= 0) return;
   for (int64_t i = 0; i < rest.count; i++) free(rest.items[i].links);
   all->count = count;
+}
+
+static void keep_validation(examples *all) {
+  examples valid;
+  examples_divide(all, &valid);
+  free(all->items);
+  all->items = valid.items;
+  all->count = valid.count;
+  all->room = valid.room;
 }
 
 int examples_open(heed_context *context, const char *directory, const examples_values *v, uint64_t seed, examples *out) {
@@ -86,7 +118,10 @@ int examples_open(heed_context *context, const char *directory, const examples_v
   const bool apart = v->pairs || about.validation[0]; // a file that training has not seen
   const char *sources = v->pairs ? v->pairs : apart ? about.validation : about.data;
   const char *targets = v->pairs ? v->targets : apart ? about.validation_targets : about.targets;
-  TRY(examples_of_file(sources, targets && targets[0] ? targets : NULL, apart ? (pair_choice){0} : PAIRS_FOR_VALIDATION, out));
+  TRY(examples_of_file(sources, targets && targets[0] ? targets : NULL, out));
+  if (!apart) keep_validation(out);
+  if (out->count == 0)
+    TRY(error_of(EXIT_BAD_FILE, "%s: too few pairs for one to be for validation (got %lld)", sources, (long long)out->file.count));
   if (v->count) keep_first(out, v->count);
 done:
   return code;

@@ -1,4 +1,4 @@
-/* examples.h: pairs that a model is asked about: those of a file, or those that were kept from its training. */
+/* examples.h: pairs that a model learns from or is asked about: those of a file, of a task, or those that were kept from its training. */
 #ifndef CLI_EXAMPLES_H
 #define CLI_EXAMPLES_H
 
@@ -16,6 +16,7 @@ typedef struct example {
 
 typedef struct examples {
   const char *path, *target_path; /* for messages; target_path NULL: that of the source */
+  const char *name;               /* of the argument that the source is; NULL: they are those of a file or a task */
   example *items;
   int64_t count, room;
   pair_file file;
@@ -23,8 +24,14 @@ typedef struct examples {
 } examples;
 
 void examples_free(examples *all);
-int examples_of_file(const char *path, const char *target_path, pair_choice choice, examples *out);
+int examples_of_file(const char *path, const char *target_path, examples *out);
 void examples_of_task(const heed_pair_task *task, uint64_t seed, int64_t count, examples *out);
+/* One pair, of arguments, which must stay; target NULL: there is none. */
+void examples_of_texts(const char *name, const char *source, const char *target, examples *out);
+/* Of a file that says nothing else every tenth pair is for validation: moves those to `out`. Their texts stay with `from`, which must stay. */
+void examples_divide(examples *from, examples *out);
+/* Says what is wrong with a side of an example, and where it stands. Returns the exit code. */
+int example_wrong(const examples *all, const example *e, bool target, const char *reason);
 
 typedef struct examples_values {
   const char *pairs, *targets; /* NULL: what was kept from training */

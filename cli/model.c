@@ -1,5 +1,5 @@
 /* model.c: loads a model and refuses what it cannot read. */
-#include "translator.h"
+#include "model.h"
 
 #include <stdlib.h>
 
@@ -28,6 +28,8 @@ void model_close(loaded *m) {
   heed_model_free(m->model);
   heed_context_free(m->context);
 }
+
+bool model_translates(const loaded *m) { return m->info.encoder_layers > 0; }
 
 int model_generates(const loaded *m) {
   if (!m->info.bidirectional) return EXIT_OK;

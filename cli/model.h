@@ -19,6 +19,8 @@ int model_open(const common_values *common, const char *path, loaded *out);
 int model_open_any(const common_values *common, const char *path, loaded *out);
 void model_close(loaded *m);
 
+/* Whether it turns sentences into others. */
+bool model_translates(const loaded *m);
 /* Refuses a model that only reads. */
 int model_generates(const loaded *m);
 

@@ -108,5 +108,3 @@ void pair_file_free(pair_file *file) {
   free(file->pairs);
   *file = (pair_file){0};
 }
-
-bool pair_is_chosen(pair_choice choice, int64_t number) { return !choice.every || (number % choice.every == choice.rest) != choice.others; }

@@ -23,14 +23,4 @@ typedef struct pair_file {
 int pair_file_read(const char *path, const char *target_path, pair_file *out);
 void pair_file_free(pair_file *file);
 
-/* Pairs of a file where number % every == rest, or where it is not (others). every 0: all. */
-typedef struct pair_choice {
-  int64_t every, rest;
-  bool others;
-} pair_choice;
-bool pair_is_chosen(pair_choice choice, int64_t number);
-/* Of a file that says nothing else every tenth pair is for validation. */
-#define PAIRS_FOR_VALIDATION ((pair_choice){10, 9, false})
-#define PAIRS_FOR_TRAINING   ((pair_choice){10, 9, true})
-
 #endif

@@ -1,4 +1,4 @@
-/* record.c: runs a prompt under a heed_watch and keeps the weights it is shown; or has a target written and keeps what each token was written from.
+/* record.c: runs a prompt under a heed_watch and keeps the weights it is shown; or a target beside its source, and keeps what each token was written from.
  *
  * A long prompt runs in chunks, so a layer is shown several times, each time for a range of queries that sees the keys up to its own end; the rows find their
  * place by their first position. */
@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -17,6 +18,21 @@ static int64_t place_of(int64_t number, const int64_t *list, int64_t count) {
   int64_t at = 0;
   while (at + 1 < count && list[at] != number) at++;
   return at;
+}
+
+/* Weights [queries,keys] of a head times the lengths of its values [keys,head_dim]; rows sum to 1 again. */
+static void weigh_by_value(const heed_layer_record *seen, const float *values, int64_t head_dim, float *weights) {
+  double *lengths = allocate("lengths of values", seen->keys, sizeof *lengths);
+  for (int64_t j = 0; j < seen->keys; j++) {
+    for (int64_t c = 0; c < head_dim; c++) lengths[j] += (double)values[j * head_dim + c] * (double)values[j * head_dim + c];
+    lengths[j] = sqrt(lengths[j]);
+  }
+  for (int64_t i = 0; i < seen->queries; i++, weights += seen->keys) {
+    double sum = 0;
+    for (int64_t j = 0; j < seen->keys; j++) sum += (double)weights[j] * lengths[j];
+    for (int64_t j = 0; j < seen->keys && sum > 0; j++) weights[j] = (float)((double)weights[j] * lengths[j] / sum);
+  }
+  free(lengths);
 }
 
 static heed_status on_layer(void *user, const heed_layer_record *seen) {
@@ -31,11 +47,16 @@ static heed_status on_layer(void *user, const heed_layer_record *seen) {
       float *row = r->weights + ((layer * record->heads + head) * record->queries + seen->first + i) * record->keys;
       memcpy(row, seen->weights + (head * seen->queries + i) * seen->keys, (size_t)seen->keys * sizeof *row);
     }
+    if (r->by_value) {
+      const int64_t kv_head = seen->heads[head] / (record->model_heads / record->model_kv_heads);
+      weigh_by_value(seen, seen->v + kv_head * seen->keys * r->head_dim, r->head_dim,
+                     r->weights + (layer * record->heads + head) * record->queries * record->keys);
+    }
   }
   return interrupted() ? HEED_E_CANCELLED : HEED_OK;
 }
 
-static int allocate_weights(const loaded *m, recording *r) {
+static int reserve_weights(const loaded *m, recording *r) {
   heed_record *record = &r->record;
   double bytes = (double)record->layers * (double)record->heads * (double)record->queries * (double)record->keys * sizeof(float);
   double allowed = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / 2;
@@ -45,7 +66,8 @@ static int allocate_weights(const loaded *m, recording *r) {
                     "and --heads)",
                     m->info.path, (long long)record->layers, (long long)record->heads, (long long)record->queries, (long long)record->keys,
                     bytes / 1e9, allowed / 1e9);
-  r->weights = allocate("attention weights", (int64_t)(bytes / sizeof(float)), sizeof(float));
+  r->weights = grown("attention weights", r->weights, &r->room, (int64_t)(bytes / sizeof(float)), sizeof(float));
+  memset(r->weights, 0, (size_t)bytes);
   record->weights = r->weights;
   return EXIT_OK;
 }
@@ -83,6 +105,7 @@ static heed_watch watch_of(recording *r) {
                       .n_heads = r->record.heads,
                       .layers = r->layers,
                       .heads = r->heads,
+                      .want_qkv = r->by_value,
                       .record = on_layer,
                       .user = r};
 }
@@ -96,7 +119,7 @@ int record_run(const loaded *m, const prompt *p, const char *layers, const char 
   record->model_kv_heads = m->info.kv_heads;
   record->queries = record->keys = p->count;
   record->window = r->windows = allocate("windows", record->layers, sizeof *r->windows);
-  TRY(allocate_weights(m, r));
+  TRY(reserve_weights(m, r));
   label_tokens(m, p, r);
   const heed_watch watch = watch_of(r);
   TRY(check(m->context, heed_session_new(m->context, m->model, &options, &session)));
@@ -110,60 +133,53 @@ done:
 
 /* ---- cross-attention ------------------------------------------------------------------------------------------------------- */
 
-static int read_source(const translator *t, const char *source, const char *target, sequences *sources, sequences *targets) {
-  char reason[REASON_LENGTH];
-  int code = translator_read(t, (heed_text){source, strlen(source)}, sources, reason);
-  if (code == EXIT_BAD_FILE && reason[0]) return error_of(EXIT_USAGE, "TEXT: %s", reason);
-  if (code != EXIT_OK || !target) return code;
-  code = translator_read_target(t, (heed_text){target, strlen(target)}, targets, reason);
-  return code == EXIT_BAD_FILE && reason[0] ? error_of(EXIT_USAGE, "TARGET: %s", reason) : code;
-}
-
-static int translate(const translator *t, const sequences *sources, const heed_translate_options *options, heed_translations **out) {
-  const heed_sources from = sequences_view(sources);
-  return check(t->m.context, heed_translate(t->m.context, t->m.model, &from, options, out));
-}
-
-/* The target that the model writes by itself. */
-static int write_target(const translator *t, const sequences *sources, sequences *targets) {
-  heed_translations *all = NULL;
-  int code = translate(t, sources, NULL, &all);
-  const heed_translation *result = heed_translations_of(all, 0, NULL);
-  if (code == EXIT_OK) sequences_add(targets, result->ids, result->count);
-  heed_translations_free(all);
+int record_begin(const translator *t, const char *layers, const char *heads, bool by_value, recording *r) {
+  int code = describe(&t->m, layers, heads, t->info.layers, t->info.heads, r);
+  r->record.model_kv_heads = t->m.info.kv_heads;
+  r->record.cross = true;
+  r->stage = HEED_STAGE_CROSS;
+  r->by_value = by_value;
+  r->head_dim = t->m.info.head_dim;
   return code;
 }
 
 /* All heads in one pass: the decoder reads the start and the target but for its last token, so that row i is what wrote token i. */
-static int watch_target(const translator *t, const sequences *sources, const sequences *targets, recording *r) {
+static int watch_target(const translator *t, const int32_t *source, const int32_t *target, recording *r) {
   heed_context *context = t->m.context;
   const heed_watch watch = watch_of(r);
   const int64_t count = r->record.queries;
-  heed_session *session = NULL;
   int32_t *read = allocate("a target", count, sizeof *read);
   int code;
-  r->stage = HEED_STAGE_CROSS;
   read[0] = t->info.start;
-  memcpy(read + 1, targets->ids, (size_t)(count - 1) * sizeof *read);
-  TRY(check(context, heed_session_new(context, t->m.model, NULL, &session)));
-  TRY(check(context, heed_session_source(session, sources->ids, r->record.keys, NULL)));
-  TRY(check(context, heed_session_run(session, read, count, NULL, 0, &watch)));
+  memcpy(read + 1, target, (size_t)(count - 1) * sizeof *read);
+  if (!r->session) TRY(check(context, heed_session_new(context, t->m.model, NULL, &r->session)));
+  TRY(check(context, heed_session_source(r->session, source, r->record.keys, NULL)));
+  TRY(check(context, heed_session_run(r->session, read, count, NULL, 0, &watch)));
 done:
-  heed_session_free(session);
   free(read);
   return code;
 }
 
-/* A recurrent decoder has one place to look from. */
-static int weigh_target(const translator *t, const sequences *sources, const sequences *targets, recording *r) {
-  const heed_sources given = sequences_view(targets);
-  const heed_translate_options options = {.size = sizeof options, .targets = &given, .want_weights = true};
+/* Where there is one place to look from, its weights are those of the translation. */
+static int weigh_target(const translator *t, const int32_t *source, const int32_t *target, recording *r) {
+  const int64_t begin[] = {0, r->record.keys}, target_begin[] = {0, r->record.queries};
+  const heed_sources from = {source, begin, 1}, given = {target, target_begin, 1};
+  const heed_translate_options options = {.size = sizeof options, .targets = &given, .want_weights = true, .by_value = r->by_value};
   heed_translations *all = NULL;
-  int code = translate(t, sources, &options, &all);
+  int code = check(t->m.context, heed_translate(t->m.context, t->m.model, &from, &options, &all));
   if (code == EXIT_OK)
     memcpy(r->weights, heed_translations_of(all, 0, NULL)->weights, (size_t)(r->record.queries * r->record.keys) * sizeof *r->weights);
   heed_translations_free(all);
   return code;
+}
+
+int record_pair(const translator *t, const sequences *sources, const sequences *targets, int64_t number, recording *r) {
+  const int64_t source = sources->begin[number], target = targets->begin[number];
+  r->record.keys = sources->begin[number + 1] - source;
+  r->record.queries = targets->begin[number + 1] - target;
+  int code = reserve_weights(&t->m, r);
+  if (code != EXIT_OK || r->record.queries == 0) return code;
+  return (t->info.layers * t->info.heads > 1 ? watch_target : weigh_target)(t, sources->ids + source, targets->ids + target, r);
 }
 
 static heed_text *label_side(const heed_tokenizer *tokenizer, const sequences *one) {
@@ -176,23 +192,22 @@ static heed_text *label_side(const heed_tokenizer *tokenizer, const sequences *o
 int record_cross(const translator *t, const char *source, const char *target, const char *layers, const char *heads, recording *r) {
   heed_record *record = &r->record;
   sequences sources = {0}, targets = {0};
+  examples one;
   int code;
   *r = (recording){0};
-  if (t->info.layers == 0) return error_of(EXIT_UNSUPPORTED, "%s: does not attend, so there is nothing to draw", t->m.info.name);
-  TRY(describe(&t->m, layers, heads, t->info.layers, t->info.heads, r));
+  examples_of_texts("TEXT", source, target, &one);
+  if (t->info.layers == 0) TRY(error_of(EXIT_UNSUPPORTED, "%s: does not attend, so there is nothing to draw", t->m.info.name));
+  TRY(record_begin(t, layers, heads, false, r));
   double begin = seconds_now();
-  TRY(read_source(t, source, target, &sources, &targets));
-  if (!target) TRY(write_target(t, &sources, &targets));
-  record->cross = true;
-  record->queries = targets.begin[1];
-  record->keys = sources.begin[1];
-  if (record->queries == 0) TRY(error_of(EXIT_BAD_FILE, "%s: writes nothing for this source", t->m.info.name));
-  TRY(allocate_weights(&t->m, r));
+  TRY(translator_read_example(t, &one, one.items, &sources, &targets));
+  if (!target) TRY(translator_write(t, &sources, &targets));
+  if (targets.begin[1] == 0) TRY(error_of(EXIT_BAD_FILE, "%s: writes nothing for this source", t->m.info.name));
+  TRY(record_pair(t, &sources, &targets, 0, r));
   record->query_tokens = r->tokens = label_side(t->tokenizers.target, &targets);
   record->key_tokens = r->source = label_side(t->tokenizers.source, &sources);
-  TRY(t->m.info.encoder_layers > 0 ? watch_target(t, &sources, &targets, r) : weigh_target(t, &sources, &targets, r));
   record->seconds = seconds_now() - begin;
 done:
+  examples_free(&one);
   sequences_free(&sources);
   sequences_free(&targets);
   return code;
@@ -206,6 +221,7 @@ void record_free(recording *r) {
   free(r->source);
   free(r->numbers);
   free(r->weights);
+  heed_session_free(r->session);
 }
 
 /* ---- hash ---------------------------------------------------------------------------------------------------------------- */

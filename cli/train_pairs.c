@@ -32,9 +32,9 @@ static int open_task(training *t, pair_sets *sets) {
 static int open_file(const train_values *v, pair_sets *sets) {
   const bool apart = v->validation != NULL;
   int code;
-  TRY(examples_of_file(v->data, v->targets, apart ? (pair_choice){0} : PAIRS_FOR_TRAINING, &sets->train));
-  TRY(apart ? examples_of_file(v->validation, v->validation_targets, (pair_choice){0}, &sets->valid)
-            : examples_of_file(v->data, v->targets, PAIRS_FOR_VALIDATION, &sets->valid));
+  TRY(examples_of_file(v->data, v->targets, &sets->train));
+  if (apart) TRY(examples_of_file(v->validation, v->validation_targets, &sets->valid));
+  else examples_divide(&sets->train, &sets->valid);
   if (sets->train.count == 0 || sets->valid.count == 0)
     TRY(error_of(EXIT_BAD_FILE,
                  "%s: too few pairs (got %lld, every tenth of them for validation, allowed from 10 on; or --validation FILE)", v->data,
@@ -105,10 +105,10 @@ static int open_rows(training *t, const pair_sets *sets) {
   const train_values *v = t->v;
   const pair_tokenizers tokenizers = {t->tokenizer, t->target_tokenizer ? t->target_tokenizer : t->tokenizer};
   const int64_t most_source = v->source_context ? v->source_context : LONGEST, most_target = v->context > 0 ? v->context : LONGEST;
-  const long_pairs on_long = !strcmp(v->on_long, "skip") ? LONG_PAIRS_SKIP : LONG_PAIRS_STOP;
+  const bool skip = !strcmp(v->on_long, "skip");
   int code;
-  TRY(pair_rows_of(t->context, tokenizers, most_source, most_target, on_long, &sets->train, &t->pair_train_rows));
-  TRY(pair_rows_of(t->context, tokenizers, most_source, most_target, on_long, &sets->valid, &t->pair_valid_rows));
+  TRY(pair_rows_of(t->context, tokenizers, most_source, most_target, skip, &sets->train, &t->pair_train_rows));
+  TRY(pair_rows_of(t->context, tokenizers, most_source, most_target, skip, &sets->valid, &t->pair_valid_rows));
   const int64_t skipped = t->pair_train_rows.skipped + t->pair_valid_rows.skipped;
   if (skipped)
     note("%lld pairs are longer than %lld and %lld tokens: left out", (long long)skipped, (long long)most_source, (long long)most_target);
@@ -138,8 +138,8 @@ static int open_batches(training *t, heed_learner_options *model) {
   t->options.eval_batches = heed_pair_batches(&t->pairs_valid, v->batch);
   const int64_t enough = (VALIDATED + v->batch - 1) / v->batch;
   if (t->options.eval_batches > enough) t->options.eval_batches = enough;
-  note("%lld pairs for training, %lld for validation, %lld tokens, sources up to %lld, targets up to %lld", (long long)train->count,
-       (long long)valid->count, (long long)model->vocabulary, (long long)longest_source, (long long)longest_target);
+  note("%lld pairs for training, %lld for validation, %lld tokens, sources up to %lld, targets up to %lld", (long long)t->pairs_train.count,
+       (long long)t->pairs_valid.count, (long long)model->vocabulary, (long long)longest_source, (long long)longest_target);
 done:
   return code;
 }

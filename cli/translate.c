@@ -191,9 +191,11 @@ static int read_options(run_state *r) {
   if (code != EXIT_OK) return code;
   if (!v->sample && (!isnan(v->temperature) || v->top_k || v->top_p > 0))
     return usage_error("--temp, --top-k and --top-p go with --sample");
-  if (v->sample && v->search.beam > 1) return usage_error("--sample: draws, so --beam has nothing to search for");
-  if (!v->sample && v->best > v->search.beam)
-    return usage_error("--n-best: got %lld, allowed up to --beam (%lld)", (long long)v->best, (long long)v->search.beam);
+  if (v->sample && (v->search.beam > 1 || v->search.early))
+    return usage_error("--sample: draws, so --%s has nothing to search for", v->search.early ? "early" : "beam");
+  const int64_t width = v->search.beam ? v->search.beam : 1;
+  if (!v->sample && v->best > width)
+    return usage_error("--n-best: got %lld, allowed up to --beam (%lld)", (long long)v->best, (long long)width);
   r->options.best = v->best;
   r->options.sample = v->sample;
   r->options.sampling = (heed_sampling){

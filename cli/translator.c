@@ -8,11 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-bool model_translates(const loaded *m) {
-  heed_translate_info info = {.size = sizeof info};
-  return heed_translate_describe(m->context, m->model, &info) == HEED_OK;
-}
-
 /* DIRECTORY/target/tokenizer.json, if there is one. */
 static int open_target(const loaded *m, const char *path, heed_tokenizer **out) {
   char file[4096];
@@ -46,65 +41,38 @@ void translator_close(translator *t) {
   model_close(&t->m);
 }
 
-/* ---- sequences ----------------------------------------------------------------------------------------------------------------------- */
-
-void sequences_add(sequences *all, const int32_t *ids, int64_t count) {
-  const int64_t from = all->count ? all->begin[all->count] : 0;
-  all->ids = grown("sentences", all->ids, &all->room, from + count, sizeof *all->ids);
-  all->begin = grown("sentences", all->begin, &all->begin_room, all->count + 2, sizeof *all->begin);
-  if (count > 0) memcpy(all->ids + from, ids, (size_t)count * sizeof *ids);
-  all->begin[0] = 0;
-  all->begin[++all->count] = from + count;
-}
-
-/* One more id for the last of them. */
-static void sequences_extend(sequences *all, int32_t id) {
-  int64_t *end = &all->begin[all->count];
-  all->ids = grown("sentences", all->ids, &all->room, *end + 1, sizeof *all->ids);
-  all->ids[(*end)++] = id;
-}
-
-heed_sources sequences_view(const sequences *all) { return (heed_sources){all->ids, all->begin, all->count}; }
-
-void sequences_clear(sequences *all) { all->count = 0; }
-
-void sequences_free(sequences *all) {
-  free(all->ids);
-  free(all->begin);
-  *all = (sequences){0};
-}
-
 /* ---- texts ------------------------------------------------------------------------------------------------------------------------------ */
 
-/* One side of a pair, with `end` behind it unless that is −1, which counts. */
-static int read_side(const translator *t, const heed_tokenizer *tokenizer, heed_text text, bool special, int32_t end, int64_t longest,
-                     sequences *out, char reason[REASON_LENGTH]) {
-  int32_t *ids;
-  int64_t count;
-  reason[0] = 0;
-  int code = encode_sentence(t->m.context, tokenizer, text, special, &ids, &count, reason);
-  if (code != EXIT_OK) return code;
-  const int64_t whole = count + (end >= 0);
-  if (count == 0) {
-    snprintf(reason, REASON_LENGTH, "there is no token for anything in it");
-    code = EXIT_BAD_FILE;
-  } else if (whole > longest) {
-    snprintf(reason, REASON_LENGTH, "it is too long (got %lld tokens, allowed %lld)", (long long)whole, (long long)longest);
-    code = EXIT_BAD_FILE;
-  } else {
-    sequences_add(out, ids, count);
-    if (end >= 0) sequences_extend(out, end);
-  }
-  heed_ids_free(t->m.context, ids, count);
+int translator_read(const translator *t, heed_text text, sequences *sources, char reason[REASON_LENGTH]) {
+  const sentence_form source = {t->tokenizers.source, true, 0, t->info.longest_source};
+  return sequences_read(t->m.context, &source, text, sources, reason, NULL);
+}
+
+static int read_target(const translator *t, heed_text text, sequences *targets, char reason[REASON_LENGTH]) {
+  const sentence_form target = {t->tokenizers.target, false, t->info.end >= 0, t->info.longest};
+  int code = sequences_read(t->m.context, &target, text, targets, reason, NULL);
+  if (code == EXIT_OK && t->info.end >= 0) sequences_extend(targets, t->info.end);
   return code;
 }
 
-int translator_read(const translator *t, heed_text text, sequences *sources, char reason[REASON_LENGTH]) {
-  return read_side(t, t->tokenizers.source, text, true, -1, t->info.longest_source, sources, reason);
+int translator_read_example(const translator *t, const examples *all, const example *e, sequences *sources, sequences *targets) {
+  char reason[REASON_LENGTH];
+  int code = translator_read(t, e->texts.source, sources, reason);
+  const bool target = code == EXIT_OK && e->texts.target.data;
+  if (target) code = read_target(t, e->texts.target, targets, reason);
+  return code == EXIT_BAD_FILE && reason[0] ? example_wrong(all, e, target, reason) : code;
 }
 
-int translator_read_target(const translator *t, heed_text text, sequences *targets, char reason[REASON_LENGTH]) {
-  return read_side(t, t->tokenizers.target, text, false, t->info.end, t->info.longest, targets, reason);
+int translator_write(const translator *t, const sequences *sources, sequences *targets) {
+  const heed_sources from = sequences_view(sources);
+  heed_translations *all = NULL;
+  int code = check(t->m.context, heed_translate(t->m.context, t->m.model, &from, NULL, &all));
+  for (int64_t i = 0; i < from.count && code == EXIT_OK; i++) {
+    const heed_translation *result = heed_translations_of(all, i, NULL);
+    sequences_add(targets, result->ids, result->count);
+  }
+  heed_translations_free(all);
+  return code;
 }
 
 int translator_text(const translator *t, const int32_t *ids, int64_t count, heed_text *out) {
@@ -143,8 +111,15 @@ int search_options(const translator *t, const search_values *v, heed_translate_o
                                   .batch = v->batch,
                                   .has_length_penalty = !isnan(v->length_penalty),
                                   .length_penalty = isnan(v->length_penalty) ? 0 : v->length_penalty,
-                                  .early = !strcmp(v->early, "first")   ? HEED_EARLY_FIRST
-                                           : !strcmp(v->early, "never") ? HEED_EARLY_NEVER
-                                                                        : HEED_EARLY_LIKELY};
+                                  .early = v->early ? (heed_early_stopping)choice_place(EARLY_CHOICES, v->early) : HEED_EARLY_LIKELY};
   return EXIT_OK;
+}
+
+const char *search_given(const search_values *v) {
+  return v->beam                     ? "beam"
+         : !isnan(v->length_penalty) ? "length-penalty"
+         : v->early                  ? "early"
+         : v->most                   ? "max-tokens"
+         : v->batch                  ? "batch"
+                                     : NULL;
 }

@@ -169,6 +169,11 @@ class Bart(Pairs):
         with open(os.path.join(self.model, "tokenizer.json"), "w") as stream:
             json.dump(tokenizer(), stream)
 
+    def with_config(self, **changes):
+        path = os.path.join(self.model, "config.json")
+        config = {key: value for key, value in {**json.loads(read_file(path)), **changes}.items() if value is not None}
+        self.path("bart/config.json", json.dumps(config).encode())
+
     def lines(self, count, seed=1):
         pick = random.Random(seed)
         return ["".join(pick.choice(CHARACTERS[1:]) for _ in range(pick.randint(1, 20))) for _ in range(count)]
@@ -235,14 +240,22 @@ class Translating(Bart):
         self.refuses(UNSUPPORTED, "has no tokenizer", "translate", self.model, "x")
         self.refuses(UNSUPPORTED, "no sources to translate", "translate", STORIES_HF, "once")
         self.refuses(UNSUPPORTED, "no sources to translate", "align", STORIES_HF, "once")
-        self.refuses(USAGE, ["--targets", "does not translate"], "eval", STORIES_HF, "--targets", "x")
+        for option, value in (("targets", "x"), ("beam", "1"), ("length-penalty", "1"), ("early", "likely"), ("max-tokens", "9"), ("batch", "32")):
+            self.refuses(USAGE, [f"--{option}", "does not translate"], "eval", STORIES_HF, f"--{option}", value)
+        self.refuses(UNSUPPORTED, "has no tokenizer", "eval", self.model, "--beam", "2")
+        os.remove(os.path.join(self.model, "generation_config.json"))
+        self.with_config(decoder_start_token_id=None)
+        for command in ("translate", "eval", "align", "show"):
+            self.refuses(UNSUPPORTED, "do not say with which token a target begins", command, self.model, *([] if command == "eval" else ["x"]))
 
     def test_refusals(self):
         run = self.model
         pairs = self.tsv("pairs.tsv", [("the", "el")] * 6)
         self.refuses(USAGE, ["--n-best", "got 3", "--beam (2)"], "translate", run, "x", "--n-best", "3", "--beam", "2")
         self.refuses(USAGE, ["--temp", "--sample"], "translate", run, "x", "--temp", "1")
+        self.refuses(USAGE, ["--n-best", "got 2", "--beam (1)"], "translate", run, "x", "--n-best", "2")
         self.refuses(USAGE, ["--sample", "--beam"], "translate", run, "x", "--sample", "--beam", "2")
+        self.refuses(USAGE, ["--sample", "--early"], "translate", run, "x", "--sample", "--early", "first")
         self.refuses(USAGE, ["--max-tokens", "got 999"], "translate", run, "x", "--max-tokens", "999")
         self.refuses(USAGE, ["--head", "got 4", "0 to 3"], "align", run, "the cat", "--head", "4")
         self.refuses(USAGE, ["--layer", "got 3", "0 to 2"], "align", run, "the cat", "--layer", "3")
@@ -288,11 +301,15 @@ class Measuring(Bart):
         pairs = list(zip(self.lines(8, 2), self.lines(8, 3)))
         path = self.tsv("pairs.tsv", pairs)
         reference = self.path("links", "".join(" ".join(f"{k}-{k}" for k in range(min(map(len, pair)))) + "\n" for pair in pairs).encode())
+        by_value = json.loads(self.prints("align", self.model, "--pairs", path, "--rank-heads", "--reference", reference, "--json", "--by-value"))
         ranks = json.loads(self.prints("align", self.model, "--pairs", path, "--rank-heads", "--reference", reference, "--json"))
-        self.assertEqual(len(ranks), 3 * 5 + 1)
-        self.assertEqual(sorted(ranks, key=lambda r: -r["product"]), ranks)
-        for chosen in (ranks[0], ranks[7], next(r for r in ranks if "layer" not in r)):
-            options = [word for name in ("layer", "head") if name in chosen for word in (f"--{name}", str(chosen[name]))]
+        for each in (ranks, by_value):
+            self.assertEqual(len(each), 3 * 5 + 1)
+            self.assertEqual(sorted(each, key=lambda r: -r["product"]), each)
+        self.assertNotEqual(ranks, by_value)
+        ways = [(r, []) for r in (ranks[0], ranks[7], next(r for r in ranks if "layer" not in r))] + [(r, ["--by-value"]) for r in by_value[::3]]
+        for chosen, more in ways:
+            options = more + [word for name in ("layer", "head") if name in chosen for word in (f"--{name}", str(chosen[name]))]
             found = json.loads(self.prints("align", self.model, "--pairs", path, "--json", *options))
             covered = steps = forward = sources = right = links = 0
             for (source, target), one in zip(pairs, found, strict=True):
@@ -391,8 +408,8 @@ class BadPairs(Pairs):
 
     def test_long_sentences(self):
         content = b"a b\tc\n" * 20 + b"a b a b\tc\n" + b"a\tc c c\n" + b"a\tb\n" * 8
-        self.refused(["line 21", "the source is too long", "got 5 tokens, allowed 3", "--source-context"], content, "--tokens", "word", "--source-context", "3")
-        self.refused(["line 22", "the target is too long", "got 4 tokens, allowed 2", "--context"], content, "--tokens", "word", "--context", "2")
+        self.refused(["line 21", "the source: too long", "got 5 tokens, allowed 3", "--source-context"], content, "--tokens", "word", "--source-context", "3")
+        self.refused(["line 22", "the target: too long", "got 4 tokens, allowed 2", "--context"], content, "--tokens", "word", "--context", "2")
         path = self.path("bad.tsv", content)
         done = heed("train", "seq2seq", *SMALL[:-1], "--pairs", path, "--tokens", "word", "--source-context", "3", "--context", "2", "--on-long", "skip", "--steps", "1", "--out", self.path("out"))
         self.assertEqual(done.returncode, 0, done.stderr)

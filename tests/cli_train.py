@@ -131,6 +131,8 @@ class Results(Training):
         run = self.path("sort")
         self.prints("train", "task", "sort", "--letters", "3", "--symbols", "4", *"--layers 1 --heads 1 --width 32 --batch 8 --steps 20 --quiet".split(), "--out", run)
         found = json.loads(self.prints("eval", run, "-n", "20", "--json"))
+        self.refuses(USAGE, ["--context", "one length"], "eval", run, "--context", "3")
+        self.refuses(USAGE, ["--count", "read whole"], "eval", run, "--data", self.text, "-n", "3")
         self.assertEqual(found["sequences"], 20)
         self.assertTrue(0 <= found["exact_match"] <= 1)
         self.assertEqual(len(self.prints("generate", run, "-p", "ba>", "-n", "3", "--quiet")), len("ab.\n"))

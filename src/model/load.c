@@ -335,6 +335,7 @@ heed_status heed_model_describe(const heed_model *model, heed_model_info *info) 
     full.encoder_context = encoder->context;
     full.start = model->start;
   }
+  if (model->recurrent) hd_recurrent_describe(model, &full);
   memcpy(info, &full, HD_MIN(info->size, sizeof full));
   return HEED_OK;
 }

@@ -112,3 +112,19 @@ heed_status hd_recurrent_load(const hd_config *config, heed_model *model) {
                                       .context = m->spec.context};
   return HEED_OK;
 }
+
+static double weights_of(const hd_recurrent_weight *w) { return (double)w->matrix.outputs * (double)w->matrix.inputs; }
+
+void hd_recurrent_describe(const heed_model *model, heed_model_info *info) {
+  const hd_recurrent_model *m = model->recurrent;
+  const bool attends = m->spec.score != HEED_LEARNER_NONE;
+  info->heads = info->kv_heads = attends ? 1 : 0;
+  info->head_dim = attends ? m->spec.width : 0;
+  // As of a transformer: what is made of the source once, and the head, are left out.
+  info->flops_per_token =
+      2 * (weights_of(&m->input) + weights_of(&m->state) + weights_of(&m->query) + weights_of(&m->deep_state) + weights_of(&m->deep_token));
+  info->encoder_layers = 1;
+  info->encoder_vocabulary = m->spec.source_vocabulary ? m->spec.source_vocabulary : m->spec.vocabulary;
+  info->encoder_context = m->spec.source;
+  info->start = model->start;
+}

@@ -72,5 +72,7 @@ json_t *hd_recurrent_config(const hd_recurrent_spec *spec);
 /* Whether a model of family "heed" is recurrent, and then all of it: spec, weights, stepper. HEED_E_FORMAT, HEED_E_UNSUPPORTED, HEED_E_MEMORY. */
 bool hd_recurrent_is(const hd_config *config);
 heed_status hd_recurrent_load(const hd_config *config, heed_model *model);
+/* What of heed_model_info is not as a transformer has it. */
+void hd_recurrent_describe(const heed_model *model, heed_model_info *info);
 
 #endif

@@ -241,6 +241,39 @@ static void a_saved_model_gives_the_same_bits(void **state) {
   heed_context_free(context);
 }
 
+/* What a loaded model says of itself: what a token of the target is multiplied with, its head and what is made of the source once left out. */
+static void it_describes_itself(void **state) {
+  (void)state;
+  heed_context *context = test_context(NULL);
+  char folder[FOLDER_PATH];
+  begin_folder(folder);
+  for (int64_t k = 0; k < HD_COUNT(kinds); k++) {
+    const double w = 24, deep = kinds[k].output == HEED_LEARNER_STATE ? 0 : kinds[k].output == HEED_LEARNER_TANH ? 24 : 48;
+    const bool attends = kinds[k].score != HEED_LEARNER_NONE;
+    const int64_t sources = k % 2 ? VOCABULARY + 5 : 0;
+    heed_learner *learner =
+        small(context, (heed_learner_options){.score = kinds[k].score, .output = kinds[k].output, .source_vocabulary = sources});
+    heed_model *model = saved(context, learner, folder);
+    heed_model_info info = {.size = sizeof info};
+    ok(context, heed_model_describe(model, &info));
+    const double by_query = kinds[k].score == HEED_LEARNER_ADDITIVE ? w * w : 0;
+    assert_float_equal(info.flops_per_token, 2 * (6 * w * w + by_query + 2 * deep * w), 0);
+    assert_int_equal(info.layers, 1);
+    assert_int_equal(info.heads, attends);
+    assert_int_equal(info.kv_heads, attends);
+    assert_int_equal(info.encoder_layers, 1);
+    assert_int_equal(info.encoder_heads, 0);
+    assert_int_equal(info.encoder_vocabulary, sources ? sources : VOCABULARY);
+    assert_int_equal(info.encoder_context, SOURCE);
+    assert_int_equal(info.context, TARGET);
+    assert_int_equal(info.start, START);
+    heed_model_free(model);
+    heed_learner_free(learner);
+  }
+  end_folder(folder);
+  heed_context_free(context);
+}
+
 static void what_it_is_not_is_refused(void **state) {
   (void)state;
   heed_context *context = test_context(NULL);
@@ -340,6 +373,7 @@ int main(void) {
       cmocka_unit_test(rows_do_not_touch_each_other),
       cmocka_unit_test(gradients_are_those_of_the_loss),
       cmocka_unit_test(a_saved_model_gives_the_same_bits),
+      cmocka_unit_test(it_describes_itself),
       cmocka_unit_test(what_it_is_not_is_refused),
       cmocka_unit_test(it_learns_to_reverse),
       cmocka_unit_test(runs_repeat_to_the_bit),
