@@ -343,6 +343,9 @@ class Convert(Case):
     def test_refusals(self):
         self.refuses(UNSUPPORTED, ["a model of CTranslate2 is not run as it is", "heed convert"], "logits", self.AREN, "--ids", "1")
         self.refuses(USAGE, "DIR", "convert", self.AREN)
+        out = self.path("stories")
+        self.refuses(UNSUPPORTED, [out, "does not write tokenizers that merge by scores"], "convert", STORIES, out)
+        self.assertEqual(os.listdir(out), [])
 
 
 class Generate(Case):

@@ -6,10 +6,8 @@
 #include "export.h"
 #include "family.h"
 
-#include "../io/json.h"
 #include "../text/tokenizer.h"
 
-#include <errno.h>
 #include <stdio.h>
 
 #define TENSORS(STACK)                                                                                                                     \
@@ -18,9 +16,8 @@
     [HD_SLOT_ATTENTION_NORM] = STACK "/layer_#/self_attention/layer_norm", [HD_SLOT_QKV] = STACK "/layer_#/self_attention/linear_0",       \
     [HD_SLOT_OUTPUT] = STACK "/layer_#/self_attention/linear_1", [HD_SLOT_CROSS_NORM] = STACK "/layer_#/attention/layer_norm",             \
     [HD_SLOT_CROSS_QUERY] = STACK "/layer_#/attention/linear_0", [HD_SLOT_CROSS_KEY] = STACK "/layer_#/attention/linear_1",                \
-    [HD_SLOT_CROSS_VALUE] = STACK "/layer_#/attention/linear_1", [HD_SLOT_CROSS_OUTPUT] = STACK "/layer_#/attention/linear_2",             \
-    [HD_SLOT_FEED_FORWARD_NORM] = STACK "/layer_#/ffn/layer_norm", [HD_SLOT_UP] = STACK "/layer_#/ffn/linear_0",                           \
-    [HD_SLOT_DOWN] = STACK "/layer_#/ffn/linear_1", [HD_SLOT_HEAD] = STACK "/projection",                                                  \
+    [HD_SLOT_CROSS_OUTPUT] = STACK "/layer_#/attention/linear_2", [HD_SLOT_FEED_FORWARD_NORM] = STACK "/layer_#/ffn/layer_norm",           \
+    [HD_SLOT_UP] = STACK "/layer_#/ffn/linear_0", [HD_SLOT_DOWN] = STACK "/layer_#/ffn/linear_1", [HD_SLOT_HEAD] = STACK "/projection",    \
   }
 static const hd_spelling encoder_spelling = {.tensors = TENSORS("encoder")}, decoder_spelling = {.tensors = TENSORS("decoder")};
 
@@ -88,14 +85,15 @@ static heed_status read_codes(conversion *c, const char *name, const hd_tensor *
     HD_REQUIRE(scale[r] != 0 && isfinite(scale[r]), c->context, HEED_E_FORMAT, "%s: a scale is 0 or not finite (\"%s\", row %lld)",
                hd_tensors_path(c->tensors), scale_name, (long long)r);
   HD_TRY(hd_arena_allocate(&c->out.arena, c->context, "a variable", tensor->count, sizeof **out, out));
-  HD_TRY(hd_arena_allocate(&c->out.arena, c->context, "codes", tensor->bytes, 1, &codes));
-  HD_TRY(hd_tensors_read(c->context, c->tensors, tensor, codes));
-  for (int64_t i = 0; i < tensor->count; i++) {
+  HD_TRY(hd_allocate(c->context, "codes", tensor->bytes, 1, &codes));
+  heed_status status = hd_tensors_read(c->context, c->tensors, tensor, codes);
+  for (int64_t i = 0; i < tensor->count && status == HEED_OK; i++) {
     int16_t word;
     memcpy(&word, codes + (size == 2 ? 2 * i : 0), sizeof word * (size == 2));
     (*out)[i] = (float)(size == 2 ? word : (signed char)codes[i]) / scale[size == 1 ? i / columns : 0];
   }
-  return HEED_OK;
+  hd_release(c->context, codes, tensor->bytes, 1);
+  return status;
 }
 
 static heed_status read_matrix(conversion *c, const char *name, int64_t rows, int64_t columns, float **out) {
@@ -123,19 +121,22 @@ static heed_status put_norm(stack *s, hd_slot slot, int64_t layer) {
   return HEED_OK;
 }
 
-/* Rows [first, first + rows) of a variable that has `all`, and of its bias. */
-static heed_status put_rows(stack *s, hd_slot slot, int64_t layer, int64_t first, int64_t rows, int64_t all, int64_t columns, bool biased) {
+/* A variable whose rows are those of the slots one behind another, `rows` each; and its bias. */
+static heed_status put_rows(stack *s, const hd_slot *slots, int count, int64_t layer, int64_t rows, int64_t columns, bool biased) {
+  const int64_t all = count * rows;
   char buffer[HD_TENSOR_NAME_LENGTH];
-  float *numbers;
-  HD_TRY(read_matrix(s->c, hd_tensor_name(&s->from, slot, layer, "/weight", buffer), all, columns, &numbers));
-  HD_TRY(put(s, slot, layer, ".weight", heed_view_of(numbers + first * columns, HEED_F32, 2, (int64_t[]){rows, columns})));
+  float *matrix, *bias;
+  HD_TRY(read_matrix(s->c, hd_tensor_name(&s->from, slots[0], layer, "/weight", buffer), all, columns, &matrix));
+  for (int i = 0; i < count; i++)
+    HD_TRY(put(s, slots[i], layer, ".weight", heed_view_of(matrix + i * rows * columns, HEED_F32, 2, (int64_t[]){rows, columns})));
   if (!biased) return HEED_OK;
-  HD_TRY(read_floats(s->c, hd_tensor_name(&s->from, slot, layer, "/bias", buffer), 1, &all, &numbers));
-  return put(s, slot, layer, ".bias", heed_view_of(numbers + first, HEED_F32, 1, &rows));
+  HD_TRY(read_floats(s->c, hd_tensor_name(&s->from, slots[0], layer, "/bias", buffer), 1, &all, &bias));
+  for (int i = 0; i < count; i++) HD_TRY(put(s, slots[i], layer, ".bias", heed_view_of(bias + i * rows, HEED_F32, 1, &rows)));
+  return HEED_OK;
 }
 
 static heed_status put_product(stack *s, hd_slot slot, int64_t layer, int64_t rows, int64_t columns) {
-  return put_rows(s, slot, layer, 0, rows, rows, columns, true);
+  return put_rows(s, &slot, 1, layer, rows, columns, true);
 }
 
 static heed_status put_layer(stack *s, int64_t i) {
@@ -146,8 +147,7 @@ static heed_status put_layer(stack *s, int64_t i) {
   if (s->spec->cross) {
     HD_TRY(put_norm(s, HD_SLOT_CROSS_NORM, i));
     HD_TRY(put_product(s, HD_SLOT_CROSS_QUERY, i, width, width));
-    HD_TRY(put_rows(s, HD_SLOT_CROSS_KEY, i, 0, width, 2 * width, width, true));
-    HD_TRY(put_rows(s, HD_SLOT_CROSS_VALUE, i, width, width, 2 * width, width, true));
+    HD_TRY(put_rows(s, (const hd_slot[]){HD_SLOT_CROSS_KEY, HD_SLOT_CROSS_VALUE}, 2, i, width, width, true));
     HD_TRY(put_product(s, HD_SLOT_CROSS_OUTPUT, i, width, width));
   }
   HD_TRY(put_norm(s, HD_SLOT_FEED_FORWARD_NORM, i));
@@ -158,7 +158,7 @@ static heed_status put_layer(stack *s, int64_t i) {
 static heed_status put_stack(conversion *c, const hd_family *family, const hd_transformer_spec *spec) {
   stack s = {.c = c, .spec = spec, .from = {.spelling = spec->cross ? &decoder_spelling : &encoder_spelling}};
   s.to.spelling = spec->cross ? &family->json : &family->encoder->json;
-  HD_TRY(put_rows(&s, HD_SLOT_EMBEDDING, 0, 0, spec->vocabulary, spec->vocabulary, spec->width, false));
+  HD_TRY(put_rows(&s, (const hd_slot[]){HD_SLOT_EMBEDDING}, 1, 0, spec->vocabulary, spec->width, false));
   for (int64_t i = 0; i < spec->layers; i++) HD_TRY(put_layer(&s, i));
   HD_TRY(put_norm(&s, HD_SLOT_FINAL_NORM, 0));
   return spec->cross ? put_product(&s, HD_SLOT_HEAD, 0, spec->vocabulary, spec->width) : HEED_OK;
@@ -228,37 +228,6 @@ static heed_status read_vocabulary(conversion *c, const char *name, int64_t rows
   return HEED_OK;
 }
 
-static json_t *id_or_null(int32_t id) { return id >= 0 ? json_integer(id) : json_null(); }
-
-static heed_status write_config(conversion *c, const hd_family *family, const hd_open_nmt_vocabulary *target, const char *directory) {
-  char *path;
-  int64_t room;
-  json_t *config = hd_config_write(family, &c->spec, &c->encoder, NULL);
-  const bool whole = config && json_object_set_new(config, "decoder_start_token_id", id_or_null(target->begin)) == 0 &&
-                     json_object_set_new(config, "eos_token_id", id_or_null(target->end)) == 0 &&
-                     json_object_set_new(config, "pad_token_id", id_or_null(target->blank)) == 0;
-  heed_status status = whole ? hd_join_path(c->context, directory, "config.json", &path, &room)
-                             : hd_fail(c->context, HEED_E_MEMORY, "out of memory (the configuration)");
-  if (status == HEED_OK) {
-    status = hd_json_save(c->context, path, config);
-    hd_release(c->context, path, room, 1);
-  }
-  json_decref(config);
-  return status;
-}
-
-static heed_status write_target(conversion *c, const heed_tokenizer *target, const char *directory) {
-  char *path;
-  int64_t room;
-  HD_TRY(hd_join_path(c->context, directory, "target", &path, &room));
-  heed_status status = HEED_OK;
-  if (!hd_is_directory(path) && hd_machine.make_directory(NULL, path) != 0)
-    status = hd_fail(c->context, HEED_E_WRITE, "%s: %s", path, strerror(errno));
-  if (status == HEED_OK) status = heed_tokenizer_save(c->context, target, path);
-  hd_release(c->context, path, room, 1);
-  return status;
-}
-
 static heed_status convert(conversion *c, heed_tokenizer **source, heed_tokenizer **target, const char *directory) {
   hd_open_nmt_vocabulary sources, targets;
   c->encoder = (hd_transformer_spec){.bidirectional = true, .headless = true};
@@ -282,13 +251,9 @@ static heed_status convert(conversion *c, heed_tokenizer **source, heed_tokenize
   HD_TRY(put_stack(c, family, &c->encoder));
   HD_TRY(put_stack(c, family, &c->spec));
   HD_TRY(check_used(c));
-  HD_TRY(hd_export_weights(&c->out, directory));
-  HD_TRY(write_config(c, family, &targets, directory));
-  if (*source) HD_TRY(heed_tokenizer_save(c->context, *source, directory));
-  if (*target) HD_TRY(write_target(c, *target, directory));
-  // The files themselves are durable; their names are in the directory.
-  HD_REQUIRE(hd_machine.sync_directory(NULL, directory) == 0, c->context, HEED_E_WRITE, "%s: %s", directory, strerror(errno));
-  return HEED_OK;
+  c->out.config = hd_config_write(family, &c->spec, &c->encoder, NULL);
+  const hd_export_ends ends = {.has_start = true, .start = targets.begin, .bos = -1, .eos = targets.end, .pad = targets.blank};
+  return hd_export_save(&c->out, &ends, *source, *target, directory);
 }
 
 heed_status hd_convert_ctranslate2(heed_context *context, const hd_tensors *tensors, const char *directory) {
@@ -298,7 +263,6 @@ heed_status hd_convert_ctranslate2(heed_context *context, const hd_tensors *tens
   heed_status status = convert(&c, &source, &target, directory);
   heed_tokenizer_free(source);
   heed_tokenizer_free(target);
-  hd_release(context, c.out.array, c.out.room, sizeof *c.out.array);
-  hd_arena_free(&c.out.arena);
+  hd_export_free(&c.out);
   return status;
 }

@@ -64,7 +64,8 @@ static void make(hd_maker *m) {
   recurrent *r = of(m->learner);
   const hd_recurrent_spec *s = &r->spec;
   const int64_t w = s->width;
-#define MAKE(member, name, rank, outputs, inputs, there) r->p.member = (there) ? make_part(m, name, rank, outputs, inputs) : NULL;
+#define MAKE(member, name, kind, outputs, inputs, there)                                                                                   \
+  r->p.member = (there) ? make_part(m, name, (kind) == HD_PART_VECTOR ? 1 : 2, outputs, inputs) : NULL;
   HD_RECURRENT_PARTS(MAKE)
 #undef MAKE
 }
@@ -220,7 +221,7 @@ static heed_tensor *states(heed_learner *learner, heed_tape *tape, heed_tensor *
 
 static heed_status describe(const heed_learner *learner, hd_export *out) {
   const recurrent *r = of(learner);
-#define PUT(member, name, rank, outputs, inputs, there)                                                                                    \
+#define PUT(member, name, kind, outputs, inputs, there)                                                                                    \
   if (r->p.member) hd_export_put(out, name, heed_tensor_value(r->p.member), NULL);
   HD_RECURRENT_PARTS(PUT)
 #undef PUT

@@ -46,32 +46,46 @@ typedef struct loader {
   heed_status status; /* the first error */
 } loader;
 
-static heed_status read_numbers(loader *in, const hd_tensor *tensor, int64_t outputs, int64_t inputs, const void *bytes,
-                                hd_recurrent_weight *out) {
-  heed_context *context = in->config->context;
-  hd_arena *arena = &in->model->arena;
+static heed_status read_vector(loader *in, hd_storage storage, int64_t count, const void *bytes, const float **out) {
   float *vector;
-  HD_TRY(hd_tensors_read(context, in->config->tensors, tensor, (void *)bytes));
-  if (inputs) {
-    HD_TRY(hd_matrix_pack(context, arena, tensor->storage, outputs, inputs, bytes, &out->matrix));
-    in->model->weight_bytes += out->matrix.bytes;
-    return HEED_OK;
-  }
-  HD_TRY(hd_arena_allocate(arena, context, "a vector of weights", outputs, sizeof *vector, &vector));
-  hd_dequantise(tensor->storage, bytes, outputs, vector);
-  in->model->weight_bytes += outputs * (int64_t)sizeof *vector;
-  out->vector = vector;
+  HD_TRY(hd_arena_allocate(&in->model->arena, in->config->context, "a vector of weights", count, sizeof *vector, &vector));
+  hd_dequantise(storage, bytes, count, vector);
+  in->model->weight_bytes += count * (int64_t)sizeof *vector;
+  *out = vector;
   return HEED_OK;
 }
 
-/* inputs 0: a vector. */
-static heed_status load(loader *in, const char *name, int64_t outputs, int64_t inputs, hd_recurrent_weight *out) {
+static heed_status read_loop(loader *in, hd_storage storage, int64_t outputs, int64_t inputs, const void *bytes, hd_packed *out) {
+  heed_context *context = in->config->context;
+  const int64_t floats = hd_packed_floats(outputs, inputs);
+  float *rows;
+  *out = (hd_packed){.outputs = outputs, .inputs = inputs};
+  HD_TRY(hd_arena_allocate(&in->model->arena, context, "weights", floats, sizeof *out->panels, &out->panels));
+  HD_TRY(hd_allocate(context, "weights being loaded", outputs * inputs, sizeof *rows, &rows));
+  hd_dequantise(storage, bytes, outputs * inputs, rows);
+  hd_packed_fill(context, rows, false, out);
+  hd_release(context, rows, outputs * inputs, sizeof *rows);
+  in->model->weight_bytes += floats * (int64_t)sizeof *rows;
+  return HEED_OK;
+}
+
+static heed_status read_matrix(loader *in, hd_storage storage, int64_t outputs, int64_t inputs, const void *bytes, hd_matrix *out) {
+  HD_TRY(hd_matrix_pack(in->config->context, &in->model->arena, storage, outputs, inputs, bytes, out));
+  in->model->weight_bytes += out->bytes;
+  return HEED_OK;
+}
+
+static heed_status load(loader *in, const char *name, hd_recurrent_kind kind, int64_t outputs, int64_t inputs, hd_recurrent_weight *out) {
   heed_context *context = in->config->context;
   const hd_tensor *tensor;
   void *bytes;
-  HD_TRY(hd_tensors_weight(context, in->config->tensors, name, inputs ? 2 : 1, (int64_t[]){outputs, inputs}, &tensor));
+  HD_TRY(hd_tensors_weight(context, in->config->tensors, name, kind == HD_PART_VECTOR ? 1 : 2, (int64_t[]){outputs, inputs}, &tensor));
   HD_TRY(hd_allocate(context, "weights being loaded", tensor->bytes, 1, &bytes));
-  heed_status status = read_numbers(in, tensor, outputs, inputs, bytes, out);
+  heed_status status = hd_tensors_read(context, in->config->tensors, tensor, bytes);
+  if (status == HEED_OK)
+    status = kind == HD_PART_VECTOR ? read_vector(in, tensor->storage, outputs, bytes, &out->vector)
+             : kind == HD_PART_LOOP ? read_loop(in, tensor->storage, outputs, inputs, bytes, &out->loop)
+                                    : read_matrix(in, tensor->storage, outputs, inputs, bytes, &out->matrix);
   hd_release(context, bytes, tensor->bytes, 1);
   in->model->parameters += tensor->count;
   return status;
@@ -80,8 +94,8 @@ static heed_status load(loader *in, const char *name, int64_t outputs, int64_t i
 static heed_status load_weights(loader *in, hd_recurrent_model *m) {
   const hd_recurrent_spec *s = &m->spec;
   const int64_t w = s->width;
-#define LOAD(member, name, rank, outputs, inputs, there)                                                                                   \
-  if ((there) && in->status == HEED_OK) in->status = load(in, name, outputs, inputs, &m->member);
+#define LOAD(member, name, kind, outputs, inputs, there)                                                                                   \
+  if ((there) && in->status == HEED_OK) in->status = load(in, name, kind, outputs, inputs, &m->member);
   HD_RECURRENT_PARTS(LOAD)
 #undef LOAD
   return in->status;
@@ -113,7 +127,9 @@ heed_status hd_recurrent_load(const hd_config *config, heed_model *model) {
   return HEED_OK;
 }
 
-static double weights_of(const hd_recurrent_weight *w) { return (double)w->matrix.outputs * (double)w->matrix.inputs; }
+static double weights_of(const hd_recurrent_weight *w) {
+  return (double)w->matrix.outputs * (double)w->matrix.inputs + (double)w->loop.outputs * (double)w->loop.inputs;
+}
 
 void hd_recurrent_describe(const heed_model *model, heed_model_info *info) {
   const hd_recurrent_model *m = model->recurrent;

@@ -4,8 +4,6 @@
 #include "recurrent.h"
 #include "stepper.h"
 
-#include "../op/recurrence.h"
-
 #include <math.h>
 
 typedef struct recurrent {
@@ -15,25 +13,19 @@ typedef struct recurrent {
   hd_recurrence r; /* of the decoder */
   hd_recurrence_memory memory;
   int64_t longest_source;
-  float *sources;   /* all of what was read: keys, values */
+  float *sources;   /* all of what was read: keys, values, and lengths of values, which are there once they were asked for */
   int32_t *lengths; /* [sources] */
   int64_t source_floats, source_count;
   int64_t rows, room;
   float *state, *next_state;           /* [room,H] */
   int64_t *entry, *next_entry, *first; /* [room]; first: 0, 1, ... */
+  float *scratch;                      /* of a step of `room` rows */
+  int64_t scratch_floats;
+  float *value_lengths; /* [places], in sources */
+  bool has_value_lengths;
 } recurrent;
 
-/* ---- weights ----------------------------------------------------------------------------------------------------------------------------- */
-
-static heed_status packed_of(heed_context *context, const hd_matrix *matrix, hd_packed *out) {
-  const hd_panels panels = hd_matrix_panels(matrix);
-  *out = (hd_packed){.outputs = matrix->outputs, .inputs = matrix->inputs};
-  if (!matrix->packed) return HEED_OK;
-  HD_TRY(hd_packed_allocate(context, out));
-  for (int64_t p = 0; p < panels.panels; p++)
-    hd_kernels_of(context)->unpack(&panels, p, 1, 0, matrix->inputs, out->panels + p * matrix->inputs * HD_PANEL);
-  return HEED_OK;
-}
+/* ---- products ---------------------------------------------------------------------------------------------------------------------------- */
 
 /* y [rows,outputs] = x · wᵀ + bias, rows close together. */
 static heed_status multiply(heed_context *context, const hd_recurrent_weight *w, const float *bias, const float *x, int64_t rows,
@@ -60,9 +52,11 @@ static heed_status run_direction(recurrent *t, const heed_sources *sources, cons
   const int64_t w = m->spec.width, tokens = sources->begin[sources->count] - sources->begin[0];
   const hd_recurrent_weight *input = reverse ? &m->reverse_input : &m->encoder_input;
   const hd_recurrent_weight *bias = reverse ? &m->reverse_input_bias : &m->encoder_input_bias;
-  hd_recurrence r = {.width = w, .row_width = 2 * w, .bias = reverse ? m->reverse_state_bias.vector : m->encoder_state_bias.vector};
-  HD_TRY(packed_of(context, reverse ? &m->reverse_state.matrix : &m->encoder_state.matrix, &r.hidden));
-  heed_status status = multiply(context, input, bias->vector, in->x, tokens, w, in->gates);
+  const hd_recurrence r = {.width = w,
+                           .row_width = 2 * w,
+                           .hidden = reverse ? m->reverse_state.loop : m->encoder_state.loop,
+                           .bias = reverse ? m->reverse_state_bias.vector : m->encoder_state_bias.vector};
+  HD_TRY(multiply(context, input, bias->vector, in->x, tokens, w, in->gates));
   const hd_recurrence_rows rows = {.rows = sources->count,
                                    .steps = t->longest_source,
                                    .reverse = reverse,
@@ -70,9 +64,7 @@ static heed_status run_direction(recurrent *t, const heed_sources *sources, cons
                                    .first = in->first,
                                    .x = in->gates,
                                    .out = in->states + (reverse ? w : 0)};
-  if (status == HEED_OK) status = hd_recurrence_run(context, &r, NULL, &rows);
-  hd_packed_free(context, &r.hidden);
-  return status;
+  return hd_recurrence_run(context, &r, NULL, &rows);
 }
 
 /* The last states, both directions side by side. */
@@ -93,6 +85,8 @@ static heed_status remember(recurrent *t, const reading *in) {
   const int64_t w = m->spec.width, keys = fixed ? 1 : t->longest_source, places = t->source_count * keys;
   const float *from = fixed ? in->last : in->states;
   float *key = t->sources, *value = t->sources + places * w;
+  t->value_lengths = value + places * t->r.value;
+  t->has_value_lengths = false;
   if (m->key.matrix.packed) {
     HD_TRY(multiply(context, &m->key, m->key_bias.vector, from, places, 2 * w, key));
   } else {
@@ -173,7 +167,7 @@ static heed_status reserve_sources(recurrent *t, const heed_sources *sources) {
     t->longest_source = HD_MAX(t->longest_source, t->lengths[i]);
   }
   HD_REQUIRE(hd_mul(sources->count, t->m->spec.score == HEED_LEARNER_NONE ? 1 : t->longest_source, &places) &&
-                 hd_mul(places, w + t->r.value, &t->source_floats),
+                 hd_mul(places, w + t->r.value + 1, &t->source_floats),
              context, HEED_E_OVERFLOW, "sources do not fit in memory");
   return hd_allocate(context, "sources", t->source_floats, sizeof *t->sources, &t->sources);
 }
@@ -229,19 +223,25 @@ static heed_status read_out(const recurrent *t, const float *x, const float *out
   return HEED_OK;
 }
 
+static void measure_values(recurrent *t) {
+  const hd_kernels *kernels = hd_kernels_of(t->base.context);
+  const hd_recurrence_memory *m = &t->memory;
+  for (int64_t e = 0; e < m->entries && !t->has_value_lengths; e++)
+    for (int64_t j = e * m->keys; j < e * m->keys + t->lengths[e]; j++)
+      t->value_lengths[j] = (float)sqrt(kernels->sum_squares(m->value + j * t->r.value, t->r.value));
+  t->has_value_lengths = true;
+}
+
 /* Each weight times the length of its value, shared out so that they sum to 1. */
 static void weigh_by_value(const recurrent *t, int64_t entry, float *to) {
-  const hd_kernels *kernels = hd_kernels_of(t->base.context);
-  const float *value = t->memory.value + entry * t->memory.keys * t->r.value;
+  const float *length = t->value_lengths + entry * t->memory.keys;
   double sum = 0;
-  for (int64_t j = 0; j < t->lengths[entry]; j++) {
-    to[j] *= (float)sqrt(kernels->sum_squares(value + j * t->r.value, t->r.value));
-    sum += (double)to[j];
-  }
+  for (int64_t j = 0; j < t->lengths[entry]; j++) sum += (double)(to[j] *= length[j]);
   for (int64_t j = 0; j < t->lengths[entry] && sum > 0; j++) to[j] = (float)((double)to[j] / sum);
 }
 
-static void give_weights(const recurrent *t, const float *alpha, const hd_step_weights *weights) {
+static void give_weights(recurrent *t, const float *alpha, const hd_step_weights *weights) {
+  if (weights->by_value) measure_values(t);
   for (int64_t r = 0; r < t->rows; r++) {
     float *to = weights->to + r * weights->stride;
     memcpy(to, alpha + r * t->memory.keys, (size_t)t->lengths[t->entry[r]] * sizeof *alpha);
@@ -249,11 +249,19 @@ static void give_weights(const recurrent *t, const float *alpha, const hd_step_w
   }
 }
 
-static heed_status take_step(recurrent *t, const int32_t *ids, float *logits, const hd_step_weights *weights, float *scratch) {
-  heed_context *context = t->base.context;
+static int64_t step_floats(const recurrent *t, int64_t rows) {
+  return rows * (5 * t->m->spec.width + t->r.row_width + t->memory.keys + 2 * hd_recurrent_deep(&t->m->spec));
+}
+
+static heed_status step(hd_stepper *stepper, const int32_t *ids, float *logits, const hd_step_weights *weights) {
+  recurrent *t = (recurrent *)stepper;
+  heed_context *context = stepper->context;
   const hd_recurrent_model *m = t->m;
   const int64_t w = m->spec.width, rows = t->rows;
-  float *x = scratch, *gates = x + rows * w, *out = gates + rows * 3 * w, *read = out + rows * t->r.row_width;
+  HD_REQUIRE(!weights || stepper->layers > 0, context, HEED_E_UNSUPPORTED, "%s: does not look back at its source: there are no weights",
+             stepper->name);
+  HD_TRY(hd_grow(context, "a step", &t->scratch, &t->scratch_floats, step_floats(t, rows), sizeof *t->scratch));
+  float *x = t->scratch, *gates = x + rows * w, *out = gates + rows * 3 * w, *read = out + rows * t->r.row_width;
   float *alpha = read + rows * w, *sum = alpha + rows * t->memory.keys;
   for (int64_t i = 0; i < rows; i++) hd_matrix_row(context, &m->embedding.matrix, ids[i], x + i * w);
   HD_TRY(multiply(context, &m->input, m->input_bias.vector, x, rows, w, gates));
@@ -270,20 +278,6 @@ static heed_status take_step(recurrent *t, const int32_t *ids, float *logits, co
   if (weights) give_weights(t, alpha, weights);
   HD_TRY(read_out(t, x, out, sum, read));
   return multiply(context, &m->head, m->head_bias.vector, read, rows, w, logits);
-}
-
-static heed_status step(hd_stepper *stepper, const int32_t *ids, float *logits, const hd_step_weights *weights) {
-  recurrent *t = (recurrent *)stepper;
-  heed_context *context = stepper->context;
-  const int64_t w = t->m->spec.width;
-  float *scratch;
-  HD_REQUIRE(!weights || stepper->layers > 0, context, HEED_E_UNSUPPORTED, "%s: does not look back at its source: there are no weights",
-             stepper->name);
-  const int64_t floats = t->rows * (5 * w + t->r.row_width + t->memory.keys + 2 * hd_recurrent_deep(&t->m->spec));
-  HD_TRY(hd_allocate(context, "a step", floats, sizeof *scratch, &scratch));
-  heed_status status = take_step(t, ids, logits, weights, scratch);
-  hd_release(context, scratch, floats, sizeof *scratch);
-  return status;
 }
 
 static heed_status choose(hd_stepper *stepper, int64_t rows, const int32_t *parents) {
@@ -310,8 +304,7 @@ static void free_stepper(hd_stepper *stepper) {
   heed_context *context = stepper->context;
   release_sources(t);
   release_rows(t);
-  hd_packed_free(context, &t->r.hidden);
-  hd_packed_free(context, &t->r.projected);
+  hd_release(context, t->scratch, t->scratch_floats, sizeof *t->scratch);
   heed_model_free(t->model);
   hd_release(context, t, 1, sizeof *t);
 }
@@ -337,14 +330,13 @@ heed_status hd_stepper_recurrent(heed_context *context, heed_model *model, hd_st
                    .m = m,
                    .r = {.width = s->width,
                          .row_width = s->width + hd_recurrent_deep(s),
+                         .hidden = m->state.loop,
+                         .projected = m->query.loop,
                          .bias = m->state_bias.vector,
                          .query = s->width,
                          .value = hd_recurrent_value(s),
                          .w = m->score.vector,
                          .scale = s->score == HEED_LEARNER_SCALED ? (float)(1 / sqrt((double)s->width)) : 1}};
-  heed_status status = packed_of(context, &m->state.matrix, &t->r.hidden);
-  if (status == HEED_OK) status = packed_of(context, &m->query.matrix, &t->r.projected);
-  if (status == HEED_OK) *out = &t->base;
-  else free_stepper(&t->base);
-  return status;
+  *out = &t->base;
+  return HEED_OK;
 }

@@ -34,6 +34,43 @@ static sizes sizes_of(const hd_node *node) {
 
 static int64_t given_of(const sizes *s) { return s->query ? s->value : 3 * s->width; }
 
+/* ---- memory ----------------------------------------------------------------------------------------------------------------------- */
+
+/* Arrays of backward, one behind another. */
+enum { DX, DGATES, DQUERY, DS, DKEY, DW, DINITIAL, TURNING, ARRAYS };
+
+static int64_t turning_of(const sizes *s) {
+  return s->query ? hd_recurrence_turn_floats(s->keys, s->steps, HD_MAX(given_of(s), s->query)) : 0;
+}
+
+/* Where each begins; returns the end. */
+static int64_t lay_out(const heed_context *context, const hd_node *node, const sizes *s, int64_t at[ARRAYS]) {
+  const int64_t pairs = node->in[WS] ? s->rows * s->keys * hd_ceil_div(s->query, 16) * 16 : 0;
+  const int64_t floats[ARRAYS] = {[DX] = s->positions * given_of(s),
+                                  [DGATES] = s->positions * 3 * s->width,
+                                  [DQUERY] = s->positions * s->query,
+                                  [DS] = s->rows * s->steps * s->keys,
+                                  [DKEY] = pairs,
+                                  [DW] = pairs,
+                                  [DINITIAL] = s->rows * s->width,
+                                  [TURNING] = hd_workers(context, s->rows) * turning_of(s)};
+  int64_t end = 0;
+  for (int i = 0; i < ARRAYS; i++) {
+    at[i] = end;
+    end += hd_ceil_div(floats[i], 16) * 16;
+  }
+  return end;
+}
+
+/* What backward takes for a while, which is more than forward does. */
+static int64_t aside_of(const heed_context *context, const hd_node *node, const sizes *s) {
+  const hd_recurrence r = {.width = s->width, .query = s->query, .value = s->value};
+  int64_t at[ARRAYS];
+  return lay_out(context, node, s, at) + hd_recurrence_scratch_floats(context, &r, s->keys, s->rows, s->steps) +
+         (node->in[WS] ? hd_recurrence_memory_floats(s->query, s->rows * s->keys) : 0) + hd_packed_floats(s->width, 3 * s->width) +
+         (node->in[WQ] ? hd_packed_floats(s->width, s->query) : 0) + s->rows * (int64_t)(sizeof(int64_t) / sizeof(float));
+}
+
 /* ---- shapes ----------------------------------------------------------------------------------------------------------------------- */
 
 static heed_status check(heed_context *context, const hd_node *node, int i, const char *name, int ndim, const int64_t *dim) {
@@ -83,9 +120,7 @@ static heed_status shape(heed_context *context, hd_node *node) {
   node->out->ndim = 3;
   memcpy(node->out->dim, (int64_t[]){s.rows, s.steps, s.width + (k ? s.value - 3 * s.width : 0)}, 3 * sizeof *node->out->dim);
   node->saved_floats = s.positions * (5 * s.width + s.query) + s.rows * s.steps * s.keys;
-  const int64_t terms = node->in[WS] ? 3 * s.rows * s.keys * hd_ceil_div(s.query, 16) * 16 : 0; // e^2k, and gradients of keys and w
-  node->aside_floats = s.positions * (given_of(&s) + 3 * s.width + s.query) + s.rows * (s.steps * s.keys + s.width) + terms +
-                       (3 * s.width + s.query) * s.width;
+  node->aside_floats = aside_of(context, node, &s);
   return HEED_OK;
 }
 
@@ -209,35 +244,29 @@ static heed_status open_back(heed_context *context, const hd_node *node, back *b
   *b = (back){.node = node, .kernels = hd_kernels_of(context)};
   HD_TRY(open_call(context, node, &b->c));
   const sizes *s = &b->c.s;
-  const int64_t n = s->width, columns = b->c.memory.columns, pairs = s->rows * s->keys * (node->in[WS] ? columns : 0);
-  const int64_t given = given_of(s), spread = HD_MAX(given, s->query);
+  const int64_t n = s->width, given = given_of(s);
+  int64_t at[ARRAYS];
   HD_TRY(hd_packed_make(context, hd_value(node->in[W]), n, 3 * n, true, &b->hidden));
   HD_TRY(hd_packed_make(context, value_of(node, WQ), n, s->query, true, &b->projected));
-  b->turning_floats = s->query ? hd_recurrence_turn_floats(s->keys, s->steps, spread) : 0;
-  const int64_t sizes_in_turn[] = {s->positions * given,
-                                   s->positions * 3 * n,
-                                   s->positions * s->query,
-                                   s->rows * s->steps * s->keys,
-                                   pairs,
-                                   pairs,
-                                   s->rows * n,
-                                   hd_workers(context, s->rows) * b->turning_floats};
-  float *at[HD_COUNT(sizes_in_turn)];
-  for (int64_t i = 0; i < HD_COUNT(sizes_in_turn); i++) b->floats += hd_ceil_div(sizes_in_turn[i], 16) * 16;
+  b->turning_floats = turning_of(s);
+  b->floats = lay_out(context, node, s, at);
   HD_TRY(hd_allocate(context, "gradients of a recurrence", b->floats, sizeof *b->memory, &b->memory));
-  float *free_from = b->memory;
-  for (int64_t i = 0; i < HD_COUNT(sizes_in_turn); i++) {
-    at[i] = free_from;
-    free_from += hd_ceil_div(sizes_in_turn[i], 16) * 16;
-  }
-  b->to = (hd_recurrence_gradients){
-      .dy = hd_upstream(node), .dx = at[0], .dgates = at[1], .dquery = at[2], .ds = at[3], .dkey = at[4], .dw = at[5], .dinitial = at[6]};
-  b->turning = at[7];
+  float *array[ARRAYS];
+  for (int i = 0; i < ARRAYS; i++) array[i] = b->memory + at[i];
+  b->to = (hd_recurrence_gradients){.dy = hd_upstream(node),
+                                    .dx = array[DX],
+                                    .dgates = array[DGATES],
+                                    .dquery = array[DQUERY],
+                                    .ds = array[DS],
+                                    .dkey = array[DKEY],
+                                    .dw = array[DW],
+                                    .dinitial = array[DINITIAL]};
+  b->turning = array[TURNING];
   const bool packed = node->in[X]->ndim == 2;
   clear_rest(&b->c, packed, given, b->to.dx);
   clear_rest(&b->c, packed, 3 * n, b->to.dgates);
   clear_rest(&b->c, packed, s->query, b->to.dquery);
-  memset(b->to.dkey, 0, (size_t)(at[6] - at[4]) * sizeof *b->to.dkey);
+  memset(b->to.dkey, 0, (size_t)(at[DINITIAL] - at[DKEY]) * sizeof *b->to.dkey);
   return HEED_OK;
 }
 

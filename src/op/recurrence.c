@@ -7,7 +7,7 @@
 static int64_t panels_of(int64_t outputs) { return hd_ceil_div(outputs, HD_PANEL); }
 
 /* data [inputs] rows of outputs, or where it is not turned [outputs] rows of inputs. */
-static void pack(const hd_kernels *kernels, const float *data, int64_t stride, bool turned, hd_packed *to) {
+static void pack(const hd_kernels *kernels, const float *data, int64_t stride, bool turned, const hd_packed *to) {
   for (int64_t p = 0; p < panels_of(to->outputs); p++) {
     const float *from = data + p * HD_PANEL * (turned ? 1 : stride);
     const hd_rectangle w = {(float *)from, HEED_F32, turned ? stride : 1, turned ? 1 : stride};
@@ -15,21 +15,22 @@ static void pack(const hd_kernels *kernels, const float *data, int64_t stride, b
   }
 }
 
-heed_status hd_packed_allocate(heed_context *context, hd_packed *packed) {
-  return hd_allocate(context, "packed weights", panels_of(packed->outputs) * packed->inputs, HD_PANEL * sizeof *packed->panels,
-                     &packed->panels);
+int64_t hd_packed_floats(int64_t outputs, int64_t inputs) { return panels_of(outputs) * HD_PANEL * inputs; }
+
+void hd_packed_fill(const heed_context *context, const float *w, bool turned, const hd_packed *packed) {
+  pack(hd_kernels_of(context), w, turned ? packed->outputs : packed->inputs, turned, packed);
 }
 
 heed_status hd_packed_make(heed_context *context, const float *w, int64_t outputs, int64_t inputs, bool turned, hd_packed *out) {
   *out = (hd_packed){.outputs = outputs, .inputs = inputs};
   if (!w) return HEED_OK;
-  HD_TRY(hd_packed_allocate(context, out));
-  pack(hd_kernels_of(context), w, turned ? outputs : inputs, turned, out);
+  HD_TRY(hd_allocate(context, "packed weights", hd_packed_floats(outputs, inputs), sizeof *out->panels, &out->panels));
+  hd_packed_fill(context, w, turned, out);
   return HEED_OK;
 }
 
 void hd_packed_free(heed_context *context, hd_packed *packed) {
-  hd_release(context, packed->panels, panels_of(packed->outputs) * packed->inputs, HD_PANEL * sizeof *packed->panels);
+  hd_release(context, packed->panels, hd_packed_floats(packed->outputs, packed->inputs), sizeof *packed->panels);
   packed->panels = NULL;
 }
 
@@ -91,12 +92,19 @@ static void open_entry(void *argument, int64_t entry, int worker) {
   }
 }
 
+static int64_t columns_of(int64_t query) { return hd_ceil_div(query, 16) * 16; }
+static int64_t padded_of(int64_t query, int64_t keys) { return columns_of(query) == query ? 0 : keys * columns_of(query); }
+
+int64_t hd_recurrence_memory_floats(int64_t query, int64_t keys) {
+  return keys * columns_of(query) + padded_of(query, keys) + columns_of(query) + keys;
+}
+
 heed_status hd_recurrence_memory_open(heed_context *context, const hd_recurrence *r, hd_recurrence_memory *m) {
-  m->columns = hd_ceil_div(r->query, 16) * 16;
+  m->columns = columns_of(r->query);
   m->allocated = 0;
   if (!r->query || !r->w) return HEED_OK;
-  const int64_t keys = m->entries * m->keys, padded = m->columns == r->query ? 0 : keys * m->columns;
-  m->allocated = keys * m->columns + padded + m->columns + keys;
+  const int64_t keys = m->entries * m->keys, padded = padded_of(r->query, keys);
+  m->allocated = hd_recurrence_memory_floats(r->query, keys);
   HD_TRY(hd_allocate(context, "keys that are attended to", m->allocated, sizeof *m->terms, &m->terms));
   m->padded = padded ? m->terms + keys * m->columns : NULL;
   m->w = m->terms + keys * m->columns + padded;
@@ -192,6 +200,15 @@ static void cut(const heed_context *context, work *w) {
               HD_MAX(apart(keys), w->query_stride);
 }
 
+static int64_t scratch_floats(const heed_context *context, const work *w) { return hd_workers(context, w->pieces) * w->floats; }
+
+int64_t hd_recurrence_scratch_floats(const heed_context *context, const hd_recurrence *r, int64_t keys, int64_t rows, int64_t steps) {
+  work w = {.r = r, .memory = &(hd_recurrence_memory){.keys = keys}, .rows = &(hd_recurrence_rows){.rows = rows, .steps = steps}};
+  if (rows == 0) return 0;
+  cut(context, &w);
+  return scratch_floats(context, &w) + (rows + steps + 1) * (int64_t)(sizeof *w.order / sizeof(float));
+}
+
 static heed_status begin(heed_context *context, work *w) {
   const int64_t rows = w->rows->rows, steps = w->rows->steps;
   int64_t *counts;
@@ -207,11 +224,11 @@ static heed_status begin(heed_context *context, work *w) {
     before += here;
   }
   for (int64_t i = 0; i < rows; i++) w->order[counts[steps - steps_of(w->rows, i)]++] = i;
-  return hd_allocate(context, "rows under way", hd_workers(context, w->pieces) * w->floats, sizeof *w->scratch, &w->scratch);
+  return hd_allocate(context, "rows under way", scratch_floats(context, w), sizeof *w->scratch, &w->scratch);
 }
 
 static void end(heed_context *context, work *w) {
-  hd_release(context, w->scratch, w->scratch ? hd_workers(context, w->pieces) * w->floats : 0, sizeof *w->scratch);
+  hd_release(context, w->scratch, w->scratch ? scratch_floats(context, w) : 0, sizeof *w->scratch);
   hd_release(context, w->order, w->rows->rows + w->rows->steps + 1, sizeof *w->order);
 }
 

@@ -13,9 +13,10 @@ typedef struct hd_packed {
   int64_t outputs, inputs;
   float *panels; /* [⌈outputs/16⌉][inputs][16]; NULL: there is none */
 } hd_packed;
-/* Room for panels: outputs and inputs are filled. */
-heed_status hd_packed_allocate(heed_context *context, hd_packed *packed);
-/* turned: of w [inputs,outputs]. w NULL gives none. Free with hd_packed_free. */
+int64_t hd_packed_floats(int64_t outputs, int64_t inputs);
+/* Into panels that are there. turned: of w [inputs,outputs]. */
+void hd_packed_fill(const heed_context *context, const float *w, bool turned, const hd_packed *packed);
+/* The same with panels of its own. w NULL gives none. Free with hd_packed_free. */
 heed_status hd_packed_make(heed_context *context, const float *w, int64_t outputs, int64_t inputs, bool turned, hd_packed *out);
 void hd_packed_free(heed_context *context, hd_packed *packed);
 
@@ -47,6 +48,8 @@ typedef struct hd_recurrence_memory {
   float *w;          /* [columns] */
   int64_t allocated; /* floats at terms */
 } hd_recurrence_memory;
+/* What opening takes, of `keys` keys in all, where scores are additive. */
+int64_t hd_recurrence_memory_floats(int64_t query, int64_t keys);
 heed_status hd_recurrence_memory_open(heed_context *context, const hd_recurrence *r, hd_recurrence_memory *memory);
 void hd_recurrence_memory_close(heed_context *context, hd_recurrence_memory *memory);
 
@@ -63,6 +66,8 @@ typedef struct hd_recurrence_rows {
   float *alpha;           /* [rows,steps,S]; or NULL */
   const int64_t *entry;   /* [rows] of the memory; NULL: the row's own number */
 } hd_recurrence_rows;
+/* What a run, forward or back, takes for a while; keys: of an entry. */
+int64_t hd_recurrence_scratch_floats(const heed_context *context, const hd_recurrence *r, int64_t keys, int64_t rows, int64_t steps);
 heed_status hd_recurrence_run(heed_context *context, const hd_recurrence *r, const hd_recurrence_memory *memory,
                               const hd_recurrence_rows *rows);
 

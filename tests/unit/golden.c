@@ -107,7 +107,8 @@ static void attention(void **state) {
 
 /* ---- products and rows -------------------------------------------------------------------------------------------------------- */
 
-static const uint64_t gemm_hash = 0xa7e705968d269c14, rows_hash = 0xa3731eaef585052b, elements_hash = 0x405efff0d9054ff4;
+static const uint64_t gemm_hash = 0xa7e705968d269c14, rows_hash = 0xa3731eaef585052b, elements_hash = 0x405efff0d9054ff4,
+                      gru_hash = 0xcb678bab0dfd5726;
 
 /* Plain, transposed and accumulated products of f32, f16 and bf16. */
 static bool gemm_at(heed_context *context, heed_level level) {
@@ -204,6 +205,38 @@ static void elements(void **state) {
   at_every_level(elements_at);
 }
 
+/* Steps of a gated recurrent unit, and back. */
+static bool gru_at(heed_context *context, heed_level level) {
+  enum { N = 77, STEPS = 3 };
+  const hd_kernels *kernels = hd_kernels_of(context);
+  random_source r = {.seed = 8};
+  float *x = normals(&r, STEPS * 3 * N), *h = normals(&r, STEPS * 3 * N), *state = normals(&r, N), *dy = normals(&r, N);
+  float *kept = floats(STEPS * 5 * N), *dh = floats(N), *dx = floats(3 * N), *dgates = floats(3 * N);
+  uint64_t hash = hash_begin;
+  for (int64_t t = 0; t < STEPS; t++)
+    kernels->gru(&(hd_gru){.x = x + t * 3 * N, .h = h + t * 3 * N, .before = state, .kept = kept + t * 5 * N, .out = state}, N);
+  hash = hash_bytes(hash_bytes(hash, state, N * 4), kept, STEPS * 5 * N * 4);
+  memset(dh, 0, N * sizeof *dh);
+  for (int64_t t = STEPS - 1; t >= 0; t--) {
+    kernels->gru_backward(&(hd_gru_gradient){.kept = kept + t * 5 * N, .dy = dy, .dh = dh, .dx = dx, .dgates = dgates}, N);
+    hash = hash_bytes(hash_bytes(hash_bytes(hash, dh, N * 4), dx, 3 * N * 4), dgates, 3 * N * 4);
+  }
+  free(x);
+  free(h);
+  free(state);
+  free(dy);
+  free(kept);
+  free(dh);
+  free(dx);
+  free(dgates);
+  return agrees(level, "gru", hash, gru_hash);
+}
+
+static void gru(void **state) {
+  (void)state;
+  at_every_level(gru_at);
+}
+
 static void rows(void **state) {
   (void)state;
   at_every_level(rows_at);
@@ -211,10 +244,7 @@ static void rows(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(attention),
-      cmocka_unit_test(gemm),
-      cmocka_unit_test(rows),
-      cmocka_unit_test(elements),
+      cmocka_unit_test(attention), cmocka_unit_test(gemm), cmocka_unit_test(rows), cmocka_unit_test(elements), cmocka_unit_test(gru),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* model_gguf_gpt2: GPT-2 from a GGUF file: gpt-nano-sort, written anew with the names, keys and row order of GGUF, must give the bits of the Hugging Face directory. */
+/* model_gguf_gpt2: GPT-2 from a GGUF file: gpt-nano-sort, written anew with the names, keys and row order of GGUF, must give the bits of the Hugging Face directory; and so must the directory that it is
+ * converted to. */
 #include "../malformed.h"
 #include "../model_test.h"
 
@@ -114,10 +115,16 @@ static void run(heed_context *context, const char *path, float *logits) {
 static void test_same_bits(void **state) {
   (void)state;
   heed_context *context = test_context(NULL);
-  float directory[33], gguf[33];
+  float directory[33], gguf[33], converted[33];
+  char path[FOLDER_PATH];
   run(context, SORT, directory);
-  run(context, write_gguf(context), gguf);
+  snprintf(path, sizeof path, "%s", write_gguf(context));
+  run(context, path, gguf);
   assert_memory_equal(directory, gguf, sizeof gguf);
+  const char *to = in_folder("converted");
+  ok(context, heed_convert(context, path, to));
+  run(context, to, converted);
+  assert_memory_equal(directory, converted, sizeof converted);
   heed_context_free(context);
 }
 
