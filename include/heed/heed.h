@@ -389,6 +389,10 @@ HEED_API int64_t heed_cache_first(const heed_cache *cache, int64_t sequence);
  * HEED_E_ARGUMENT (unknown sequence, beyond most_keys), HEED_E_SHAPE, HEED_E_TYPE, HEED_E_LAYOUT, HEED_E_OVERFLOW, HEED_E_MEMORY: nothing is changed. */
 HEED_API heed_status heed_cache_append(heed_cache *cache, int64_t sequence, const heed_view *k, const heed_view *v);
 
+/* Puts t keys and values in the place of keys [begin, begin + t), rounded as heed_cache_append does; k or v NULL: that side stays. Who shares a page with the sequence keeps what it had.
+ * HEED_E_ARGUMENT (unknown sequence, keys that are not there), HEED_E_SHAPE, HEED_E_TYPE, HEED_E_LAYOUT, HEED_E_OVERFLOW, HEED_E_MEMORY: nothing is changed. */
+HEED_API heed_status heed_cache_write(heed_cache *cache, int64_t sequence, int64_t begin, const heed_view *k, const heed_view *v);
+
 /* Forgets the keys from `length` on, which lies between heed_cache_first and heed_cache_length. HEED_E_ARGUMENT. */
 HEED_API heed_status heed_cache_truncate(heed_cache *cache, int64_t sequence, int64_t length);
 

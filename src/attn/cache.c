@@ -279,6 +279,14 @@ static heed_status check_side(const heed_cache *cache, const heed_view *view, co
   return HEED_OK;
 }
 
+/* Keys [begin, begin + count) are there. */
+static heed_status check_keys(const heed_cache *cache, const sequence *s, int64_t index, int64_t begin, int64_t count, const char *name) {
+  HD_REQUIRE(begin >= s->first && begin <= s->length && count <= s->length - begin, cache->context, HEED_E_ARGUMENT,
+             "%s: %lld keys of sequence %lld from %lld on, allowed within %lld to %lld", name, (long long)count, (long long)index,
+             (long long)begin, (long long)s->first, (long long)s->length);
+  return HEED_OK;
+}
+
 /* The first key that is held once a sequence has `length`: what lies a whole page before the last `keep` goes. */
 static int64_t first_kept(const heed_cache *cache, const sequence *s, int64_t length) {
   int64_t keep = cache->spec.keep;
@@ -296,6 +304,14 @@ static void copy_rows(const heed_cache *cache, const page *from, page *to, int64
     }
 }
 
+/* A page that others read gives way to a copy of its first `rows` keys, for which a page has been reserved. */
+static void own_page(heed_cache *cache, page **slot, int64_t rows) {
+  page *own = take_page(cache);
+  copy_rows(cache, *slot, own, rows);
+  give_page(cache, *slot);
+  *slot = own;
+}
+
 /* Makes room for the keys up to `end`, of which those from `first` on are kept: pages and slots first, where memory may be missing, then old pages go and new ones come. */
 static heed_status make_room(heed_cache *cache, sequence *s, int64_t first, int64_t end) {
   int64_t held = end_page(s), leaving = HD_MIN(first / HD_KEY_TILE, held), given = 0;
@@ -307,12 +323,7 @@ static heed_status make_room(heed_cache *cache, sequence *s, int64_t first, int6
   HD_TRY(reserve_pages(cache, pages - fresh + copied - given));
 
   give_pages(cache, s, first_page(s), leaving);
-  if (copied) {
-    page *own = take_page(cache);
-    copy_rows(cache, *last, own, s->length % HD_KEY_TILE);
-    give_page(cache, *last);
-    *last = own;
-  }
+  if (copied) own_page(cache, last, s->length % HD_KEY_TILE);
   for (int64_t i = fresh; i < pages; i++) *slot_of(s, i) = take_page(cache);
   return HEED_OK;
 }
@@ -336,6 +347,31 @@ heed_status heed_cache_append(heed_cache *cache, int64_t index, const heed_view 
   s->length = end;
   for (int64_t key = HD_MAX(before, first); key < end; key++)
     for (int values = 0; values < 2; values++) store_key(cache, *slot_of(s, key / HD_KEY_TILE), key, &side[values], key - before, values);
+  return HEED_OK;
+}
+
+heed_status heed_cache_write(heed_cache *cache, int64_t index, int64_t begin, const heed_view *k, const heed_view *v) {
+  if (!cache) return HEED_E_ARGUMENT;
+  sequence *s;
+  hd_grid side[2] = {{0}, {0}};
+  HD_TRY(find(cache, index, &s));
+  for (int values = 0; values < 2; values++) {
+    const heed_view *view = values ? v : k;
+    if (view) HD_TRY(check_side(cache, view, values ? "v" : "k", values, &side[values]));
+    if (view) HD_TRY(check_keys(cache, s, index, begin, side[values].rows, values ? "v" : "k"));
+  }
+  HD_REQUIRE(!k || !v || side[0].rows == side[1].rows, cache->context, HEED_E_SHAPE, "k has %lld keys, v has %lld", (long long)side[0].rows,
+             (long long)side[1].rows);
+  const int64_t count = HD_MAX(side[0].rows, side[1].rows), from = begin / HD_KEY_TILE, to = hd_ceil_div(begin + count, HD_KEY_TILE);
+  if (count == 0) return HEED_OK;
+  int64_t shared = 0;
+  for (int64_t i = from; i < to; i++) shared += (*slot_of(s, i))->uses > 1;
+  HD_TRY(reserve_pages(cache, shared));
+  for (int64_t i = from; i < to; i++)
+    if ((*slot_of(s, i))->uses > 1) own_page(cache, slot_of(s, i), HD_MIN(HD_KEY_TILE, s->length - i * HD_KEY_TILE));
+  for (int values = 0; values < 2; values++)
+    for (int64_t row = 0; row < side[values].rows; row++)
+      store_key(cache, *slot_of(s, (begin + row) / HD_KEY_TILE), begin + row, &side[values], row, values);
   return HEED_OK;
 }
 
@@ -423,9 +459,7 @@ heed_status heed_cache_read(const heed_cache *cache, int64_t index, int64_t begi
     if (!view) continue;
     HD_TRY(check_side(cache, view, name, values, &side[values]));
     HD_REQUIRE(!hd_view_overlaps_itself(view), context, HEED_E_LAYOUT, "%s: elements share memory", name);
-    HD_REQUIRE(begin >= s->first && begin <= s->length && side[values].rows <= s->length - begin, context, HEED_E_ARGUMENT,
-               "%s: %lld keys of sequence %lld from %lld on, allowed within %lld to %lld", name, (long long)side[values].rows,
-               (long long)index, (long long)begin, (long long)s->first, (long long)s->length);
+    HD_TRY(check_keys(cache, s, index, begin, side[values].rows, name));
   }
   HD_REQUIRE(!k || !v || !hd_views_overlap(k, v), context, HEED_E_OVERLAP, "k overlaps v");
   for (int values = 0; values < 2; values++) read_side(cache, &index, begin, &side[values], values);

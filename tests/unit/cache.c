@@ -421,20 +421,29 @@ static void forks_share_pages(void **state) {
 }
 
 /* Anything in any order, against plain arrays. */
-static void appends_forks_and_truncations(void **state) {
+static void appends_writes_forks_and_truncations(void **state) {
   (void)state;
   enum { SEQUENCES = 4, MOST = 700 };
   for (int round = 0; round < 8; round++) {
     random_source r = {.seed = (uint64_t)round + 100};
     heed_cache *cache = new_cache(context, SEQUENCES, 1, 1, 2, round % 2 ? HEED_CACHE_BF16 : HEED_CACHE_F32, 0);
-    static float want[SEQUENCES][MOST], k[MOST], v[2 * MOST];
+    static float want[SEQUENCES][MOST], want_v[SEQUENCES][MOST], k[MOST], v[2 * MOST];
     int64_t length[SEQUENCES] = {0};
     for (int step = 0; step < 600; step++) {
       int64_t a = below(&r, SEQUENCES), b = below(&r, SEQUENCES), t = below(&r, below(&r, 2) ? 4 : 150);
-      int what = (int)below(&r, 5);
-      if (what < 3) {
+      int what = (int)below(&r, 6);
+      if (what == 5) { // some of both, of the keys alone, or of the values alone
+        int64_t begin = below(&r, length[a] + 1), side = below(&r, 3);
+        if (t > length[a] - begin) t = length[a] - begin;
+        for (int64_t i = 0; i < t; i++) {
+          if (side != 2) k[i] = want[a][begin + i] = (float)below(&r, 100);
+          if (side != 1) v[2 * i] = v[2 * i + 1] = want_v[a][begin + i] = (float)below(&r, 100);
+        }
+        heed_view vk = heed_view_of(k, HEED_F32, 2, (int64_t[]){t, 1}), vv = heed_view_of(v, HEED_F32, 2, (int64_t[]){t, 2});
+        ok(context, heed_cache_write(cache, a, begin, side == 2 ? NULL : &vk, side == 1 ? NULL : &vv));
+      } else if (what < 3) {
         if (t > MOST - length[a]) t = MOST - length[a];
-        for (int64_t i = 0; i < t; i++) k[i] = want[a][length[a] + i] = v[2 * i] = v[2 * i + 1] = (float)below(&r, 100);
+        for (int64_t i = 0; i < t; i++) k[i] = want[a][length[a] + i] = v[2 * i] = v[2 * i + 1] = want_v[a][length[a] + i] = (float)below(&r, 100);
         heed_view vk = heed_view_of(k, HEED_F32, 2, (int64_t[]){t, 1}), vv = heed_view_of(v, HEED_F32, 2, (int64_t[]){t, 2});
         ok(context, heed_cache_append(cache, a, &vk, &vv));
         length[a] += t;
@@ -444,6 +453,7 @@ static void appends_forks_and_truncations(void **state) {
       } else if (a != b) {
         length[b] = below(&r, length[a] + 1);
         memcpy(want[b], want[a], (size_t)length[b] * 4);
+        memcpy(want_v[b], want_v[a], (size_t)length[b] * 4);
         ok(context, heed_cache_fork(cache, a, length[b], b));
       }
       for (int64_t i = 0; i < SEQUENCES; i++) {
@@ -452,7 +462,7 @@ static void appends_forks_and_truncations(void **state) {
         assert_int_equal(heed_cache_length(cache, i), length[i]);
         ok(context, heed_cache_read(cache, i, 0, &vk, &vv));
         assert_same_bytes(k, want[i], length[i] * 4, "keys", r.seed);
-        for (int64_t j = 0; j < length[i]; j++) assert_true(v[2 * j] == want[i][j] && v[2 * j + 1] == want[i][j]);
+        for (int64_t j = 0; j < length[i]; j++) assert_true(v[2 * j] == want_v[i][j] && v[2 * j + 1] == want_v[i][j]);
       }
     }
     heed_cache_free(cache);
@@ -501,7 +511,7 @@ int main(void) {
       cmocka_unit_test(rings_swallow_any_length),
       cmocka_unit_test(rings_cost_the_same_for_ever),
       cmocka_unit_test(forks_share_pages),
-      cmocka_unit_test(appends_forks_and_truncations),
+      cmocka_unit_test(appends_writes_forks_and_truncations),
       cmocka_unit_test(plans_name_the_kernel),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -46,6 +46,7 @@ static void specs_are_refused(void **state) {
   assert_int_equal(heed_cache_first(NULL, 0), -1);
   assert_int_equal(heed_cache_append(NULL, 0, NULL, NULL), HEED_E_ARGUMENT);
   assert_int_equal(heed_cache_truncate(NULL, 0, 0), HEED_E_ARGUMENT);
+  assert_int_equal(heed_cache_write(NULL, 0, 0, NULL, NULL), HEED_E_ARGUMENT);
   assert_int_equal(heed_cache_fork(NULL, 0, 0, 1), HEED_E_ARGUMENT);
   assert_int_equal(heed_cache_read(NULL, 0, 0, NULL, NULL), HEED_E_ARGUMENT);
 }
@@ -89,6 +90,12 @@ static void changes_are_refused(void **state) {
   REFUSED(heed_cache_truncate(cache, 0, 127), HEED_E_ARGUMENT, "127 keys of sequence 0, allowed 128 to 200");
   REFUSED(heed_cache_truncate(cache, 0, 201), HEED_E_ARGUMENT, "201 keys");
   REFUSED(heed_cache_truncate(cache, 7, 0), HEED_E_ARGUMENT, "sequence 7");
+  REFUSED(heed_cache_write(cache, 0, 127, &k, &v), HEED_E_ARGUMENT, "k: 5 keys of sequence 0 from 127 on, allowed within 128 to 200");
+  REFUSED(heed_cache_write(cache, 0, 196, NULL, &v), HEED_E_ARGUMENT, "v: 5 keys of sequence 0 from 196 on");
+  REFUSED(heed_cache_write(cache, 7, 150, &k, &v), HEED_E_ARGUMENT, "sequence 7");
+  REFUSED(heed_cache_write(cache, 0, 150, &v, NULL), HEED_E_SHAPE, "k: [2,5,3]");
+  x = k, x.dim[1] = 4;
+  REFUSED(heed_cache_write(cache, 0, 150, &x, &v), HEED_E_SHAPE, "k has 4 keys, v has 5");
   REFUSED(heed_cache_fork(cache, 0, 150, 0), HEED_E_ARGUMENT, "cannot fork into itself");
   REFUSED(heed_cache_fork(cache, 0, 100, 1), HEED_E_ARGUMENT, "100 keys of sequence 0");
   REFUSED(heed_cache_fork(cache, 0, 150, 2), HEED_E_ARGUMENT, "sequence 2");
