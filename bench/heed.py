@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-HEADERS = [os.path.join(ROOT, "include", "heed", name) for name in ("heed.h", "nn.h", "text.h", "model.h", "train.h", "translate.h")]
+HEADERS = [os.path.join(ROOT, "include", "heed", name) for name in ("types.h", "heed.h", "nn.h", "text.h", "model.h", "train.h", "translate.h")]
 
 PLAIN = {
     "bool": ctypes.c_bool,

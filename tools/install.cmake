@@ -3,13 +3,13 @@
 include(CMakePackageConfigHelpers)
 
 if(HEED_CORE_ONLY)
-  set(headers heed.h)
+  set(headers PATTERN heed.h PATTERN types.h)
   set(libraries heed_core)
 else()
-  set(headers *.h)
+  set(headers PATTERN *.h)
   set(libraries heed_core heed_static heed_shared)
 endif()
-install(DIRECTORY include/heed DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN ${headers})
+install(DIRECTORY include/heed DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING ${headers})
 install(TARGETS ${libraries} EXPORT heed LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 
 set(HEED_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/heed)

@@ -4,7 +4,7 @@
 #ifndef HEED_TEXT_H
 #define HEED_TEXT_H
 
-#include "heed.h"
+#include "types.h"
 
 #ifdef __cplusplus
 extern "C" {

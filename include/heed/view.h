@@ -6,7 +6,7 @@
 #ifndef HEED_VIEW_H
 #define HEED_VIEW_H
 
-#include "heed.h"
+#include "types.h"
 #include "text.h"
 
 #ifdef __cplusplus

@@ -5,6 +5,7 @@
 #define HD_PROBLEM_H
 
 #include "../base/base.h"
+#include "../../include/heed/heed.h"
 #include "../kern/kernels.h"
 
 /* A view [lead..., heads, rows, columns] with up to three leading dimensions counted as one batch. Strides in elements. */

@@ -11,7 +11,7 @@
 #pragma GCC optimize("fp-contract=off")
 #endif
 
-#include "../../include/heed/heed.h"
+#include "../../include/heed/types.h"
 
 #include <stdarg.h>
 #include <stdlib.h>

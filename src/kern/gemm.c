@@ -1,5 +1,6 @@
 /* gemm.c: heed_gemm: checks the views, brings transposition and broadcasting into strides, and hands them to hd_gemm. */
 #include "gemm.h"
+#include "../../include/heed/heed.h"
 
 typedef struct {
   const heed_view *a, *b, *c, *bias;

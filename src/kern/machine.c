@@ -1,5 +1,6 @@
 /* machine.c: what this machine reaches right now: multiply-adds in registers and reads of main memory, on the context's level and threads. */
 #include "kernels.h"
+#include "../../include/heed/heed.h"
 
 #include <stddef.h>
 

@@ -11,8 +11,9 @@ check_layers = SourceFileLoader("check_layers", str(Path(sys.argv[1]) / "tools/c
 
 GOOD = {
     "include/heed/heed.h": "",
+    "include/heed/types.h": "",
     "include/heed/model.h": "",
-    "src/base/base.h": '#include "../../include/heed/heed.h"\n#include <stdlib.h>\n',
+    "src/base/base.h": '#include "../../include/heed/types.h"\n#include <stdlib.h>\n',
     "src/base/memory.c": '#include "base.h"\nvoid *f(void) { return malloc(1); }\n',
     "src/kern/kern.h": '#include "../base/base.h"\n#include <immintrin.h>\n',
     "src/attn/attn.c": '#include "../kern/kern.h"\n/* exit(1) in a comment, */ const char *text = "printf(";\n',

@@ -443,7 +443,8 @@ static void appends_writes_forks_and_truncations(void **state) {
         ok(context, heed_cache_write(cache, a, begin, side == 2 ? NULL : &vk, side == 1 ? NULL : &vv));
       } else if (what < 3) {
         if (t > MOST - length[a]) t = MOST - length[a];
-        for (int64_t i = 0; i < t; i++) k[i] = want[a][length[a] + i] = v[2 * i] = v[2 * i + 1] = want_v[a][length[a] + i] = (float)below(&r, 100);
+        for (int64_t i = 0; i < t; i++)
+          k[i] = want[a][length[a] + i] = v[2 * i] = v[2 * i + 1] = want_v[a][length[a] + i] = (float)below(&r, 100);
         heed_view vk = heed_view_of(k, HEED_F32, 2, (int64_t[]){t, 1}), vv = heed_view_of(v, HEED_F32, 2, (int64_t[]){t, 2});
         ok(context, heed_cache_append(cache, a, &vk, &vv));
         length[a] += t;
