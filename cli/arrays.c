@@ -2,11 +2,9 @@
 #define _GNU_SOURCE
 #include "arrays.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 int array_load(heed_context *context, const char *path, array *out) {
   *out = (array){0};
@@ -109,15 +107,13 @@ int array_random(const char *what, heed_type type, int ndim, const int64_t *dim,
 int array_save(heed_context *context, const char *path, const heed_view *view) {
   if (strcmp(path, "-") != 0) return check(context, heed_array_save(context, path, view));
   // The library writes files by name, so the bytes take a detour through a directory of their own.
-  const char *base = getenv("TMPDIR");
-  char directory[512], name[600];
-  snprintf(directory, sizeof directory, "%s/heed-XXXXXX", base && base[0] ? base : "/tmp");
-  if (!mkdtemp(directory)) return error_of(EXIT_FAILED, "%s: %s", directory, strerror(errno));
+  char directory[SCRATCH_MAX], name[SCRATCH_MAX + 16];
+  int code = scratch_open(directory);
+  if (code != EXIT_OK) return code;
   snprintf(name, sizeof name, "%s/array.npy", directory);
-  int code = check(context, heed_array_save(context, name, view));
+  code = check(context, heed_array_save(context, name, view));
   if (code == EXIT_OK) code = out_file(name);
-  unlink(name);
-  rmdir(directory);
+  scratch_close(directory);
   return code;
 }
 

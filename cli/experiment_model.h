@@ -1,10 +1,21 @@
-/* experiment_model.h: the small transformers of experiments, put together from the layers of nn.h, and their training on made-up sequences. */
+/* experiment_model.h: the small models of experiments, put together from the layers of nn.h, and their training on made-up sequences. */
 #ifndef CLI_EXPERIMENT_MODEL_H
 #define CLI_EXPERIMENT_MODEL_H
 
 #include "experiment.h"
 
 #include "heed/train.h"
+
+/* Adds parameters to a set, each begun by chance. The first error stays. */
+typedef struct maker {
+  heed_context *context;
+  heed_parameters *set;
+  uint64_t seed, made;
+  heed_status status;
+} maker;
+heed_tensor *make_parameter(maker *m, int64_t rows, int64_t columns, heed_initial kind, double gain); /* columns 0: a vector */
+heed_tensor *make_matrix(maker *m, int64_t outputs, int64_t inputs);                                  /* variance 1 / inputs */
+heed_tensor *make_bias(maker *m, int64_t n);                                                          /* zeros */
 
 /* Learned positions; LayerNorm; ReLU. Weights begin with variance 1 / inputs, so that queries and keys have variance 1. */
 typedef struct small_spec {
@@ -18,20 +29,13 @@ typedef struct small_spec {
   uint64_t seed;
 } small_spec;
 
-typedef struct small {
-  heed_context *context;
-  small_spec spec;
+/* What is taught: parameters, and the logits [B,n − first,answers · classes] that they make of ids i32 [B,n]. */
+typedef struct pupil {
+  const void *model;
   heed_parameters *parameters;
-  heed_tensor *embedding, *position, *head;
-  heed_nn_norm final_norm;
-  heed_nn_block *layers;
-  heed_attention attention;
-} small;
-
-int small_open(heed_context *context, const small_spec *spec, small *out);
-void small_close(small *m);
-/* ids i32 [B,n] -> [B,n,answers · vocabulary]. */
-heed_tensor *small_logits(const small *m, heed_tape *tape, heed_tensor *ids);
+  heed_tensor *(*logits)(const void *model, heed_tape *tape, heed_tensor *ids);
+  int64_t first, answers, classes;
+} pupil;
 
 /* How a model is taught. With several answers a place, targets are [batch, length, answers]. */
 typedef struct lesson {
@@ -52,7 +56,9 @@ typedef struct outcome {
   int64_t parameters;
 } outcome;
 
-/* Trains a new model and adds its losses to a curve, each point the mean since the one before. The rate falls along half a cosine to 0. */
+/* Adds the losses of a training to a curve, each point the mean since the one before. The rate falls along half a cosine to 0. */
+int experiment_teach(experiment *e, const pupil *p, const lesson *l, curve *losses, outcome *o);
+/* Of a new transformer. */
 int experiment_train(experiment *e, const small_spec *spec, const lesson *l, curve *losses, outcome *o);
 
 #endif

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "output.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -119,6 +120,23 @@ int output_close(output_file *file, int code) {
   free(file->temporary);
   *file = (output_file){0};
   return code;
+}
+
+int scratch_open(char path[SCRATCH_MAX]) {
+  const char *base = getenv("TMPDIR");
+  const int length = snprintf(path, SCRATCH_MAX, "%s/heed-XXXXXX", base && base[0] ? base : "/tmp");
+  if (length < SCRATCH_MAX && mkdtemp(path)) return EXIT_OK;
+  const int code = error_of(EXIT_FAILED, "%s: %s", path, strerror(length < SCRATCH_MAX ? errno : ENAMETOOLONG));
+  path[0] = 0;
+  return code;
+}
+
+void scratch_close(const char *path) {
+  DIR *directory = path[0] ? opendir(path) : NULL;
+  if (!directory) return;
+  for (struct dirent *entry; (entry = readdir(directory));) (void)unlinkat(dirfd(directory), entry->d_name, 0); // "." and ".." cannot be
+  closedir(directory);
+  rmdir(path);
 }
 
 const char *path_suffix(const char *path) {

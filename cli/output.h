@@ -30,6 +30,11 @@ heed_sink output_sink(output_file *file);
 /* Ends the file: kept if code is EXIT_OK, thrown away otherwise. Returns code, or EXIT_FAILED with a message if the file could not be completed. */
 int output_close(output_file *file, int code);
 
+/* A new directory of the program's own, for files that the library reads and writes by name; it goes with all that lies in it. */
+enum { SCRATCH_MAX = 512 };
+int scratch_open(char path[SCRATCH_MAX]);
+void scratch_close(const char *path); /* "": there is none */
+
 /* From here on `out` writes to this file; NULL: to standard output again. */
 void out_into(output_file *file);
 
