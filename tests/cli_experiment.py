@@ -78,6 +78,36 @@ class Experiment(Case):
         counts = {line.split()[2] for line in text.splitlines() if re.match(r"\d+ ", line)}
         self.assertEqual(len(counts), 1, text)
 
+    def test_models_of_one_size_and_every_length(self):
+        path = self.path("bottleneck.csv")
+        text = self.prints("experiment", "bottleneck", "--quick", "--csv", path)
+        counts = [int(n) for n in re.findall(r"\b\d{6}\b", text)]
+        self.assertEqual(len(counts), 3, text)
+        self.assertLess(max(counts), 1.02 * min(counts), text)
+        points = {}
+        for row in csv.DictReader(io.StringIO(read_file(path).decode())):
+            points.setdefault((row["measure"], row["of"]), []).append((float(row["x"]), float(row["y"])))
+        for of in "fixed vector", "Bahdanau", "Transformer":
+            self.assertEqual([x for x, _ in points["share of fresh strings, exact", of]], list(range(4, 41)))
+            times = points["milliseconds", of]
+            self.assertEqual(len(times), 16)
+            self.assertTrue(all(y > 0 for _, y in times), times)
+
+    def test_scores_differ_in_the_score_alone(self):
+        one, two = (self.curves_of_scores(threads) for threads in ("1", "2"))
+        self.assertEqual(one, two)
+        for d in "8", "512":
+            starts = [one[d, of][0] for of in ("additive", "q·k", "q·k / √d")]
+            self.assertEqual(len(set(starts)), 3)
+            self.assertLess(max(starts) - min(starts), 0.2)  # the same weights, whose guesses are as good
+
+    def curves_of_scores(self, threads):
+        """Losses by d and score: the panel of the narrowest comes first."""
+        found = json.loads(self.prints("experiment", "scores", "--quick", "--json", "--threads", threads))
+        losses = [c for c in found["curves"] if c["over"] == "step"]
+        self.assertEqual(len(losses), 6)
+        return {("8" if i < 3 else "512", c["of"]): c["y"] for i, c in enumerate(losses)}
+
     def test_refusals(self):
         self.refuses(USAGE, [".gif", ".svg"], "experiment", "scale", "-o", self.path("x.gif"))
         self.refuses(USAGE, "--steps", "experiment", "heads", "--steps", "0")
