@@ -188,9 +188,10 @@ static int train_all(experiment *e, int64_t steps, measured at[WIDTHS]) {
     panel *losses = i == 0 || i == LAST ? experiment_panel(e, title, "step", 0, "loss (nats)", 0) : NULL;
     for (int s = 0; s < SCORES; s++) {
       curve unseen = {.count = 0};
-      TRY(train_reader(e, (score_kind)s, widths[i], &l, losses ? panel_curve(losses, false, "%s", names[s]) : &unseen, &at[i].of[s]));
+      code = train_reader(e, (score_kind)s, widths[i], &l, losses ? panel_curve(losses, false, "%s", names[s]) : &unseen, &at[i].of[s]);
       free(unseen.x);
       free(unseen.y);
+      if (code != EXIT_OK) goto done;
     }
   }
 done:
