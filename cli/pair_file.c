@@ -31,7 +31,7 @@ static int wrong(const lines *l, const char *what) {
   return error_of(EXIT_BAD_FILE, "%s: line %lld: %s", l->path, (long long)l->number, what);
 }
 
-static bool is_blank(heed_text text) {
+bool side_is_blank(heed_text text) {
   for (size_t i = 0; i < text.length; i++)
     if (text.data[i] != ' ') return false;
   return true;
@@ -52,8 +52,8 @@ static int split_line(const lines *l, heed_text line, sentence_pair *out) {
   out->source = (heed_text){line.data, (size_t)(tab - line.data)};
   out->target = (heed_text){tab + 1, line.length - out->source.length - 1};
   if (memchr(out->target.data, '\t', out->target.length)) return wrong(l, "there is a second tab (a line is SOURCE, tab, TARGET)");
-  if (is_blank(out->source)) return wrong(l, "the source is empty");
-  if (is_blank(out->target)) return wrong(l, "the target is empty");
+  if (side_is_blank(out->source)) return wrong(l, "the source is empty");
+  if (side_is_blank(out->target)) return wrong(l, "the target is empty");
   return EXIT_OK;
 }
 
@@ -68,8 +68,8 @@ static int read_both(lines *sources, lines *targets, heed_text source, sentence_
   if (!next_line(targets, &out->target)) return no_translation(sources, targets);
   out->source = source;
   TRY(check_line(targets, out->target));
-  if (is_blank(out->source)) return wrong(sources, "is empty");
-  if (is_blank(out->target)) return wrong(targets, "is empty");
+  if (side_is_blank(out->source)) return wrong(sources, "is empty");
+  if (side_is_blank(out->target)) return wrong(targets, "is empty");
 done:
   return code;
 }

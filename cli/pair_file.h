@@ -19,6 +19,8 @@ typedef struct pair_file {
   int64_t count;
 } pair_file;
 
+/* Whether a side holds nothing but spaces. */
+bool side_is_blank(heed_text text);
 /* Every line is a pair, and its sides hold more than spaces. Messages name the file and the line. */
 int pair_file_read(const char *path, const char *target_path, pair_file *out);
 void pair_file_free(pair_file *file);

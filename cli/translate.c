@@ -124,7 +124,7 @@ static int print_line(run_state *r, const heed_translations *all, int64_t i) {
   int code = EXIT_OK;
   if (l->reason) {
     r->failed = true;
-    if (r->v->text) error_of(EXIT_BAD_FILE, "%s", l->reason);
+    if (r->v->text) error_of(EXIT_BAD_FILE, "TEXT: %s", l->reason);
     else error_of(EXIT_BAD_FILE, "standard input: line %lld: %s", (long long)number, l->reason);
   }
   if (r->v->common.json) return print_json(r, l, t, count);

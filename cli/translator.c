@@ -57,6 +57,8 @@ static int read_target(const translator *t, heed_text text, sequences *targets, 
 
 int translator_read_example(const translator *t, const examples *all, const example *e, sequences *sources, sequences *targets) {
   char reason[REASON_LENGTH];
+  if (side_is_blank(e->texts.source)) return example_wrong(all, e, false, "empty");
+  if (e->texts.target.data && side_is_blank(e->texts.target)) return example_wrong(all, e, true, "empty");
   int code = translator_read(t, e->texts.source, sources, reason);
   const bool target = code == EXIT_OK && e->texts.target.data;
   if (target) code = read_target(t, e->texts.target, targets, reason);

@@ -223,6 +223,9 @@ class BadInput(Labels):
         self.refused(BAD_FILE, ["none", "No such file"], "class", lines, "--validation", self.path("none"))
         self.refused(USAGE, "--validation: goes with --objective class and labels", "masked", lines, "--validation", self.path("data"))
         self.refused(USAGE, "--context: too short for a text", "class", lines, "--context", "2")
+        plain = self.path("plain")  # a tokenizer that puts nothing around a text
+        self.prints("train", "gpt", "--data", self.path("text", lines), *"--layers 1 --heads 2 --width 16 --context 8 --batch 2 --steps 1 --quiet --out".split(), plain)
+        self.refused(BAD_FILE, [f"{plain}/tokenizer.json: the tokenizer puts no token before a text", "such as [CLS]"], "class", lines, "--tokens", f"{plain}/tokenizer.json")
 
     def test_unknown_labels(self):
         held = self.path("held", reviews(20, 5) + b"fair\tthe film\n")

@@ -263,6 +263,14 @@ class Translating(Bart):
         self.refuses(USAGE, ["--layer", "--rank-heads"], "align", run, "--rank-heads", "--layer", "0")
         self.refuses(USAGE, ["SOURCE", "\"é\""], "align", run, "zébra", "el")
         self.refuses(USAGE, ["TARGET", "too long"], "align", run, "the cat", "el " * 99)
+        for blank in ("", "  "):
+            self.refuses(USAGE, "SOURCE: empty", "align", run, blank)
+            self.refuses(USAGE, "TARGET: empty", "align", run, "the cat", blank)
+            self.refuses(USAGE, "TEXT: empty", "show", run, blank)
+            self.assertEqual(self.prints("translate", run, blank), "\n")
+        done = heed("translate", run, "zé")
+        self.assertEqual((done.returncode, done.stdout), (BAD_FILE, b"\n"))
+        self.assertIn("heed: TEXT: the character \"é\" (byte 2) has no token", done.stderr.decode())
         self.refuses(USAGE, ["--pairs", "does not say"], "align", run)
         self.refuses(USAGE, ["--pairs", "does not say"], "eval", run)
         links = self.path("links", b"0-0\n" * 5)
@@ -273,6 +281,13 @@ class Translating(Bart):
         self.refuses(BAD_FILE, ["other.tsv: line 2", "the source", "\"é\""], "eval", run, "--data", self.tsv("other.tsv", [("the", "el"), ("zé", "el")]))
         self.refuses(BAD_FILE, ["bad.tsv: line 2", "no tab"], "eval", run, "--data", self.path("bad.tsv", b"a\tb\nab\n"))
         self.refuses(BAD_FILE, ["bad.tsv: line 2", "no tab"], "align", run, "--pairs", self.path("bad.tsv"))
+        one, two = self.path("one", b"a\n"), self.path("two", b"b\nb\n")
+        for command, option in (("eval", "--data"), ("align", "--pairs")):
+            self.refuses(BAD_FILE, ["two: line 2", "no such line in", "one, which has 1"], command, run, option, one, "--targets", two)
+            self.refuses(BAD_FILE, ["bad.tsv: line 1: the source is empty"], command, run, option, self.path("bad.tsv", b" \tb\n"))
+            self.refuses(BAD_FILE, ["bad.tsv: line 2: the target: too long", "got 100 tokens, allowed 64"], command, run, option, self.path("bad.tsv", b"a\tb\na\t" + b"b" * 99 + b"\n"))
+            self.refuses(BAD_FILE, ["empty: the file is empty"], command, run, option, self.path("empty", b""))
+            self.refuses(BAD_FILE, ["none: cannot be opened"], command, run, option, self.path("none"))
 
 
 class Measuring(Bart):
