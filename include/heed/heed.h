@@ -282,6 +282,111 @@ HEED_API heed_status heed_attention_cached(heed_context *context, const heed_att
 HEED_API heed_status heed_attention_cached_plan(heed_context *context, const heed_attention *a, const heed_view *q, const heed_cache *cache,
                                                 const int64_t *sequences, heed_plan *plan);
 
+/* ---- linear attention --------------------------------------------------------------------------------------------------- */
+
+/* What a query or key x of width d becomes before they meet: its features φ(x), of which there are f.
+ *   ELU         elu(x) + 1, f = d (Katharopoulos et al., "Transformers are RNNs", 2020)
+ *   RELU        max(x, 0), f = d
+ *   IDENTITY    x, f = d
+ *   POSITIVE    e^(w_r · x' − |x'|²/2) / √f for the F rows w_r of a projection, with x' = √scale x, f = F: where the rows are random, φ(q) · φ(k) is on average e^(scale q · k) (FAVOR+:
+ *               Choromanski et al., "Rethinking Attention with Performers", 2021)
+ *   HYPERBOLIC  e^(± w_r · x' − |x'|²/2) / √f, both signs of each row, f = 2F: less than half the mean squared error for the same rows (their lemma 2) */
+typedef enum heed_features {
+  HEED_FEATURES_ELU,
+  HEED_FEATURES_RELU,
+  HEED_FEATURES_IDENTITY,
+  HEED_FEATURES_POSITIVE,
+  HEED_FEATURES_HYPERBOLIC
+} heed_features;
+
+/* How a key k_t (its features) and value v_t change the state S [f,dv]. The three other than ADD need `causal` and `unnormalised`, and features of width d.
+ *   ADD          S += k_t v_tᵀ
+ *   GATED        S = diag(e^decay_t) S + k_t v_tᵀ
+ *   DELTA        S += β_t k_t (v_t − Sᵀ k_t)ᵀ
+ *   GATED_DELTA  S = diag(e^decay_t) S, then as DELTA */
+typedef enum heed_linear_rule { HEED_RULE_ADD, HEED_RULE_GATED, HEED_RULE_DELTA, HEED_RULE_GATED_DELTA } heed_linear_rule;
+
+/* What all keys so far amount to, for each batch entry and key/value head: sums S = Σ φ(k_j) v_jᵀ [B,Hkv,f,dv]; normaliser Σ φ(k_j) [B,Hkv,f], not with `unnormalised`; and with POSITIVE and
+ * HYPERBOLIC exponent [B,Hkv]: sums and normaliser (of features without 1/√f) are then to be multiplied by 2^exponent, −inf before the first key. f32, f16 or bf16 (f64 too for the reference), any strides. */
+typedef struct heed_linear_state {
+  size_t size; /* sizeof (heed_linear_state) */
+  const heed_view *sums, *normaliser, *exponent;
+} heed_linear_state;
+
+/* Linear attention: the weights of a row are products of features, so that keys and values can be summed up before a query meets them, and time is proportional to length.
+ *   out_i = Σ_j a_ij v_j / (Σ_j a_ij + epsilon) with a_ij = φ(q_i) · φ(k_j), or without the division where `unnormalised`, over all keys j, or j ≤ i where `causal`: then there are as many queries as
+ * keys, which follow those of the state `before`. A key beyond key_lengths or with attend false adds exactly 0, whatever it holds. Where the normaliser is below the smallest normal f32, the row is 0. */
+typedef struct heed_linear_attention {
+  size_t size; /* sizeof (heed_linear_attention) */
+  heed_features features;
+  heed_linear_rule rule;
+  bool causal, unnormalised;
+  bool has_scale;   /* otherwise scale is 1/sqrt(d) */
+  bool has_epsilon; /* otherwise epsilon is 1e-6 with ELU and RELU, and 0 */
+  double
+      scale; /* above 0: POSITIVE, HYPERBOLIC: see heed_features. With the others it multiplies an unnormalised output, where any finite number is legal, and a normalised one must not name it */
+  double epsilon;                  /* 0 or more; 0 with POSITIVE, HYPERBOLIC and `unnormalised` */
+  const int64_t *key_lengths;      /* [B] or NULL; each in [0, m] */
+  const heed_view *attend;         /* HEED_BOOL or HEED_U8 [m] or [B,m], B may be 1: true = the key counts. NULL: all do */
+  const heed_view *projection;     /* f32 [F,d], F at least 1, of POSITIVE and HYPERBOLIC: see heed_linear_draw */
+  const heed_view *decay;          /* of GATED and GATED_DELTA: [B,Hkv,m,f], or [B,Hkv,m,1] a number a key; ranks and types as k's */
+  const heed_view *beta;           /* of DELTA and GATED_DELTA: [B,Hkv,m,1], or [B,1,m,1] for all heads */
+  const heed_linear_state *before; /* the keys before these; NULL: there are none */
+} heed_linear_attention;
+
+/* Further outputs; NULL: not asked. */
+typedef struct heed_linear_extras {
+  size_t size; /* sizeof (heed_linear_extras) */
+  const heed_view *
+      lse; /* f32 (f64 from the reference) [B,H,n]: log of the normaliser, −inf where it vanishes; 0 with `unnormalised`. Backward needs it */
+  const heed_linear_state *after; /* `before` and these keys; may be the same memory as `before` */
+} heed_linear_extras;
+
+/* f, the features of a row of width d; HEED_E_ARGUMENT, HEED_E_SHAPE, HEED_E_TYPE. */
+HEED_API heed_status heed_linear_width(heed_context *context, const heed_linear_attention *a, int64_t d, int64_t *features);
+
+/* q [B,H,n,d], k [B,Hkv,m,d], v [B,Hkv,m,dv], out [B,H,n,dv]: ranks, heads, types and strides as for heed_attention_forward; out overlaps nothing. a may be NULL (ELU, every key).
+ * Keys are taken 64 at a time: a row meets the keys of its own 64 one by one and those before them as a sum, in a fixed order, so that bits depend neither on threads nor batch nor level. They do
+ * depend on where a sequence is cut into calls, within rounding. A later key changes no bit of an earlier row.
+ * One token after another: n = m = 1 with `before` and `after`, at a cost that does not depend on how many there have been.
+ * Extra memory: a few states [f,dv] and blocks of 512 rows a thread; without `causal` a state a key/value head, 16 MiB at most.
+ * HEED_E_ARGUMENT, HEED_E_SHAPE, HEED_E_TYPE, HEED_E_LAYOUT, HEED_E_OVERLAP, HEED_E_OVERFLOW, HEED_E_MEMORY: out is untouched. */
+HEED_API heed_status heed_linear_forward(heed_context *context, const heed_linear_attention *a, const heed_view *q, const heed_view *k,
+                                         const heed_view *v, const heed_view *out, const heed_linear_extras *extras);
+
+/* The same formula pair by pair, or with other rules token by token, in double precision: the oracle. Everything but the projection may be f64. */
+HEED_API heed_status heed_linear_reference(heed_context *context, const heed_linear_attention *a, const heed_view *q, const heed_view *k,
+                                           const heed_view *v, const heed_view *out, const heed_linear_extras *extras);
+
+/* Where gradients go; a NULL one is not computed. Each has the shape of its input; f32, f16 or bf16 (f64 too from the reference), any strides. */
+typedef struct heed_linear_gradients {
+  size_t size; /* sizeof (heed_linear_gradients) */
+  const heed_view *dq, *dk, *dv, *ddecay, *dbeta;
+} heed_linear_gradients;
+
+/* The gradients of a loss whose gradient with respect to out is dout, from what forward was given and gave (out and lse may be NULL with `unnormalised`). The state before is a constant. dk and dv
+ * sum over the query heads of a group. Masked keys get 0. Errors as heed_linear_forward; gradients must not overlap anything. */
+HEED_API heed_status heed_linear_backward(heed_context *context, const heed_linear_attention *a, const heed_view *q, const heed_view *k,
+                                          const heed_view *v, const heed_view *out, const heed_view *lse, const heed_view *dout,
+                                          const heed_linear_gradients *gradients);
+
+/* The same gradients in double precision: the oracle. */
+HEED_API heed_status heed_linear_backward_reference(heed_context *context, const heed_linear_attention *a, const heed_view *q,
+                                                    const heed_view *k, const heed_view *v, const heed_view *dout,
+                                                    const heed_linear_gradients *gradients);
+
+/* Rows for POSITIVE and HYPERBOLIC: normal numbers that depend on seed, stream and place alone. Each d rows are orthogonal, with lengths as independent rows would have, which lowers the error; with
+ * `independent` they are not. A seed a training step draws anew. */
+typedef struct heed_linear_draw_options {
+  size_t size; /* sizeof (heed_linear_draw_options) */
+  bool independent;
+  uint64_t seed;
+  uint32_t stream;
+} heed_linear_draw_options;
+
+/* projection f32 [F,d], F and d at least 1, any strides; options may be NULL. HEED_E_ARGUMENT, HEED_E_SHAPE, HEED_E_TYPE, HEED_E_LAYOUT, HEED_E_MEMORY. */
+HEED_API heed_status heed_linear_draw(heed_context *context, const heed_linear_draw_options *options, const heed_view *projection);
+
 /* ---- matrix product ----------------------------------------------------------------------------------------------------- */
 
 /* How a product is meant; zero is plain c = a · b. */

@@ -171,6 +171,23 @@ typedef struct heed_tape_attention_options {
 HEED_API heed_tensor *heed_tape_attention(heed_tape *tape, const heed_tape_attention_options *options, heed_tensor *q, heed_tensor *k,
                                           heed_tensor *v);
 
+/* Linear attention of such heads: everything that heed_linear_forward does, with every gradient. */
+typedef struct heed_tape_linear_attention_options {
+  size_t size;                            /* sizeof (heed_tape_linear_attention_options) */
+  int64_t heads;                          /* H */
+  int64_t kv_heads;                       /* Hkv; 0: H */
+  const heed_linear_attention *attention; /* NULL: features ELU of every key. What it points at stays the caller's, until reset */
+  heed_tensor *decay, *beta;              /* of its rule, instead of its own: [B,m,Hkv · f] or [B,m,Hkv], and [B,m,Hkv] or [B,m,1] */
+  int64_t features;                       /* with POSITIVE and HYPERBOLIC and no projection of their own: so many random rows; 0: none */
+  bool redraw; /* new ones whenever the tape trains, from its seed; otherwise always those of `seed` and `stream` */
+  uint64_t seed;
+  uint32_t stream;
+} heed_tape_linear_attention_options;
+
+/* q, k and v as for heed_tape_attention. Errors as heed_linear_forward. */
+HEED_API heed_tensor *heed_tape_linear_attention(heed_tape *tape, const heed_tape_linear_attention_options *options, heed_tensor *q,
+                                                 heed_tensor *k, heed_tensor *v);
+
 /* The first `heads` heads of width `width` in each row of x [B,n,columns] turn to their positions (see heed_rope_apply), the other columns stay. rope may be NULL; what it points at stays
  * the caller's, until reset. Where x is the fresh output of heed_tape_linear it is changed in place and must not be used again. */
 HEED_API heed_tensor *heed_tape_rope(heed_tape *tape, const heed_rope *rope, int64_t heads, int64_t width, heed_tensor *x);
@@ -297,6 +314,8 @@ typedef struct heed_nn_attention {
   const heed_attention *attention;      /* restrictions, dropout of weights, ...; NULL: plain. Borrowed until reset */
   const heed_rope *rope;                /* turns queries and keys; NULL: not. Borrowed until reset */
   heed_tensor *bias, *sink;             /* as in heed_tape_attention_options */
+  /* Linear attention instead of all that `attention`, bias and sink say; its heads are the layer's. Its weights cannot be looked at (HEED_E_UNSUPPORTED). NULL: exact attention. Borrowed until reset */
+  const heed_tape_linear_attention_options *linear;
 } heed_nn_attention;
 
 /* down(act(up(x))), or gated: down(act(gate) · up) where w_up holds the rows of gate, then those of up (Shazeer 2020). */

@@ -229,6 +229,54 @@ typedef struct hd_gru_gradient {
   float *dx, *dgates;     /* [3][n] of what input and state gave */
 } hd_gru_gradient;
 
+/* y = from + x · w for matrices that lie in near caches: x(r, i) at x + r · x_row + i · x_input, w [inputs] rows of `columns` floats and y (and from, if given) likewise, all with room for whole
+ * vectors. Of a triangle row r takes inputs up to r or from r on only, or only its columns up to r are wanted and others become anything. */
+typedef enum hd_triangle { HD_WHOLE, HD_INPUTS_TO_ROW, HD_INPUTS_FROM_ROW, HD_COLUMNS_TO_ROW } hd_triangle;
+typedef struct hd_rows_product {
+  int64_t rows, columns, inputs;
+  const float *x;
+  int64_t x_row, x_input;
+  const float *w;
+  int64_t w_stride;
+  const float *from; /* chains begin here, or at +0 where NULL; may be y */
+  float *y;
+  int64_t y_stride; /* of from too */
+  hd_triangle triangle;
+} hd_rows_product;
+
+/* Rows of linear attention are divided by z_r = Σ_c y[r][c] z[c] + Σ_{j ≤ r} a[r][j] + epsilon, which goes to total[r]; where it is below FLT_MIN, the row becomes 0. */
+typedef struct hd_normalising {
+  int64_t rows, features, columns; /* features and columns: multiples of 16 */
+  const float *y, *z, *a;          /* a NULL: no such sum */
+  int64_t y_stride, a_stride;
+  float epsilon;
+  float *o, *total;
+  int64_t o_stride;
+} hd_normalising;
+
+/* One token of linear attention whose state [features][columns], rows `stride` apart, is changed by a rule: gated (gate[r] a row, or NULL), then u = v, or β (v − stateᵀ k) with `delta`, then state += k uᵀ;
+ * out[h] = scale · stateᵀ q[h]. Columns are a multiple of 16. */
+typedef struct hd_rule_step {
+  int64_t features, columns, stride, heads;
+  const float *gate, *k, *v, *q;
+  int64_t q_stride;
+  bool delta;
+  float beta, scale;
+  float *state;
+  float *out;
+  int64_t out_stride;
+} hd_rule_step;
+
+/* The gradients of a step whose `state` is the one before it, and is not changed; its out is not used. */
+typedef struct hd_rule_gradient {
+  const hd_rule_step *step;
+  const float *dout;                       /* [heads], scaled, out_stride apart */
+  float *dstate;                           /* of the state behind the token; becomes that of the state before it */
+  float *dk, *dgate;                       /* [features]; dgate with respect to the logarithm of the gate */
+  float *dv;                               /* [columns] */
+  float *written, *back, *dwritten, *rest; /* scratch [columns]: u, −β du (0 without delta), du, v − stateᵀ k */
+} hd_rule_gradient;
+
 /* Every kernel: X(return type, name, parameters). One line expands to a member of hd_kernels, to the declaration of hd_<name>__<level> in each level and to that
  * level's table entry, so a level that forgets one does not compile.
  *   attn_tile      adds one tile of keys to a block
@@ -282,6 +330,12 @@ typedef struct hd_gru_gradient {
  *   sum_squares    Σ x², in double from sums of short blocks; not finite only where an x is not
  *   adamw          one hd_adamw on n numbers
  *   sgd            one hd_sgd on n numbers; m may be NULL
+ *   multiply_rows  one hd_rows_product
+ *   features       out = elu(x) + 1, or max(x, 0); out may be x
+ *   features_backward  dx = dy · slope, from the features y; dx may be dy
+ *   normalise      one hd_normalising
+ *   rule_step      one hd_rule_step
+ *   rule_backward  one hd_rule_gradient
  *   peak           rounds of `peak_flops` multiply-adds with no memory (machine measurement); returns something that depends on them
  *   read           sums n floats (a multiple of 256) as fast as memory gives them */
 #define HD_KERNEL_LIST(X)                                                                                                                  \
@@ -334,6 +388,12 @@ typedef struct hd_gru_gradient {
   X(double, sum_squares, (const float *x, int64_t n))                                                                                      \
   X(void, adamw, (const hd_adamw *step, int64_t n, const float *g, float *m, float *v, float *p))                                          \
   X(void, sgd, (const hd_sgd *step, int64_t n, const float *g, float *m, float *p))                                                        \
+  X(void, multiply_rows, (const hd_rows_product *product))                                                                                 \
+  X(void, features, (bool elu, const float *x, int64_t n, float *out))                                                                     \
+  X(void, features_backward, (bool elu, const float *y, const float *dy, int64_t n, float *dx))                                            \
+  X(void, normalise, (const hd_normalising *rows))                                                                                         \
+  X(void, rule_step, (const hd_rule_step *step))                                                                                           \
+  X(void, rule_backward, (const hd_rule_gradient *gradient))                                                                               \
   X(float, peak, (int64_t rounds))                                                                                                         \
   X(float, read, (const float *data, int64_t n))
 

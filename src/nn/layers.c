@@ -60,6 +60,7 @@ static heed_status look(heed_context *context, const heed_nn_attention *layer, c
   const heed_view q = {hd_value(p->q), HEED_F32, 4, {batch, heads, n, d}, {n * q_columns, d, q_columns, 1}};
   const heed_view k = {hd_value(of_k) + (p->k ? 0 : heads * d), HEED_F32, 4, {batch, kv, rows, d}, {rows * columns, d, columns, 1}};
   heed_attention attention = {.size = sizeof attention};
+  HD_REQUIRE(!layer->linear, context, HEED_E_UNSUPPORTED, "heed_nn_attention: the weights of linear attention cannot be looked at");
   HD_TRY(hd_options_read(context, "heed_attention", layer->attention, &attention, sizeof attention));
   const heed_view bias = heed_tensor_value(layer->bias), sink = heed_tensor_value(layer->sink);
   if (layer->bias) attention.bias = &bias;
@@ -67,17 +68,31 @@ static heed_status look(heed_context *context, const heed_nn_attention *layer, c
   return heed_attention_weights(context, &attention, &q, &k, NULL, weights);
 }
 
-heed_tensor *heed_nn_attention_apply(heed_tape *tape, const heed_nn_attention *layer, heed_tensor *x_query, heed_tensor *x_key,
-                                     heed_tensor *x_value, const heed_view *weights) {
-  if (!tape || !hd_tape_note(tape, check(hd_tape_context(tape), layer, x_key, x_value))) return NULL;
-  projected p = project(tape, layer, x_query, x_key ? x_key : x_query, x_value ? x_value : x_key ? x_key : x_query);
+/* Rows of heads, by exact or by linear attention. */
+static heed_tensor *meet(heed_tape *tape, const heed_nn_attention *layer, const projected *p) {
+  if (layer->linear) {
+    heed_tape_linear_attention_options linear = {.size = sizeof linear};
+    if (!hd_tape_note(tape,
+                      hd_options_read(hd_tape_context(tape), "heed_tape_linear_attention_options", layer->linear, &linear, sizeof linear)))
+      return NULL;
+    linear.heads = layer->heads;
+    linear.kv_heads = layer->kv_heads;
+    return heed_tape_linear_attention(tape, &linear, p->q, p->k, p->v);
+  }
   const heed_tape_attention_options options = {.size = sizeof options,
                                                .heads = layer->heads,
                                                .kv_heads = layer->kv_heads,
                                                .attention = layer->attention,
                                                .bias = layer->bias,
                                                .sink = layer->sink};
-  heed_tensor *heads = heed_tape_attention(tape, &options, p.q, p.k, p.v);
+  return heed_tape_attention(tape, &options, p->q, p->k, p->v);
+}
+
+heed_tensor *heed_nn_attention_apply(heed_tape *tape, const heed_nn_attention *layer, heed_tensor *x_query, heed_tensor *x_key,
+                                     heed_tensor *x_value, const heed_view *weights) {
+  if (!tape || !hd_tape_note(tape, check(hd_tape_context(tape), layer, x_key, x_value))) return NULL;
+  projected p = project(tape, layer, x_query, x_key ? x_key : x_query, x_value ? x_value : x_key ? x_key : x_query);
+  heed_tensor *heads = meet(tape, layer, &p);
   if (weights && heads && !hd_tape_note(tape, look(hd_tape_context(tape), layer, &p, weights))) return NULL;
   return heed_tape_linear(tape, heads, layer->w_o, layer->b_o);
 }

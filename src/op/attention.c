@@ -2,9 +2,9 @@
  *
  * The formulas, forward and backward, are those of heed_attention_forward and _backward (docs/math/attention.md); this file brings rows into views and says where gradients go.
  * Saved: the log-sum-exp [B,H,n]; backward also reads q, k, v and out. Shapes: see heed_tape_attention. */
-#include "elements.h"
+#include "heads.h"
 
-enum { Q, K, V, BIAS, SINK, WQ, WK, WV, INPUTS };
+enum { Q = HD_Q, K, V, BIAS, SINK, WQ, WK, WV, INPUTS };
 
 typedef struct options {
   heed_attention attention;
@@ -14,33 +14,9 @@ typedef struct options {
 
 /* ---- rows as heads ------------------------------------------------------------------------------------------------------------- */
 
-/* Which input holds the rows of queries, keys or values, from which column on, and how wide a head is. */
-typedef struct place {
-  int input;
-  int64_t heads, width, column;
-} place;
-
-static place place_of(const hd_node *node, int which) {
+static hd_heads_place place_of(const hd_node *node, int which) {
   const options *o = node->options;
-  int64_t q = hd_columns(node->in[Q]);
-  if (!node->in[K]) {
-    int64_t width = q / (o->heads + 2 * o->kv_heads), before = which == Q ? 0 : which == K ? o->heads : o->heads + o->kv_heads;
-    return (place){Q, which == Q ? o->heads : o->kv_heads, width, before * width};
-  }
-  if (which == Q) return (place){Q, o->heads, q / o->heads, 0};
-  int64_t k = hd_columns(node->in[K]);
-  if (!node->in[V]) return (place){K, o->kv_heads, k / (2 * o->kv_heads), which == K ? 0 : k / 2};
-  return (place){which, o->kv_heads, hd_columns(node->in[which]) / o->kv_heads, 0};
-}
-
-/* Rows of a tensor [B,n,columns] (or [n,columns]) as [B,heads,n,width]. */
-static heed_view heads_of(const heed_tensor *t, void *data, heed_type type, const place *at) {
-  int64_t columns = hd_columns(t), rows = t->dim[t->ndim - 2], batch = t->ndim == 3 ? t->dim[0] : 1;
-  return (heed_view){(char *)data + at->column * (int64_t)heed_type_bytes(type),
-                     type,
-                     4,
-                     {batch, at->heads, rows, at->width},
-                     {rows * columns, at->width, columns, 1}};
+  return hd_heads_place_of(node, o->heads, o->kv_heads, which);
 }
 
 static heed_view whole(const heed_tensor *t, void *data, heed_type type) { return heed_view_of(data, type, t->ndim, t->dim); }
@@ -52,14 +28,14 @@ typedef struct call {
   heed_view q, k, v, out, lse, input[INPUTS];
 } call;
 
-static void prepare(const hd_node *node, void *const data[INPUTS], void *out, heed_type type, call *c) {
+static void prepare(const hd_node *node, void *const *data, void *out, heed_type type, call *c) {
   const options *o = node->options;
-  place q = place_of(node, Q), k = place_of(node, K), v = place_of(node, V);
+  hd_heads_place q = place_of(node, Q), k = place_of(node, K), v = place_of(node, V);
   *c = (call){.attention = o->attention, .score = o->score};
-  c->q = heads_of(node->in[q.input], data[q.input], type, &q);
-  c->k = heads_of(node->in[k.input], data[k.input], type, &k);
-  c->v = heads_of(node->in[v.input], data[v.input], type, &v);
-  c->out = heads_of(node->out, out, type, &(place){0, o->heads, v.width, 0});
+  c->q = hd_heads_view(node->in[q.input], data[q.input], type, &q);
+  c->k = hd_heads_view(node->in[k.input], data[k.input], type, &k);
+  c->v = hd_heads_view(node->in[v.input], data[v.input], type, &v);
+  c->out = hd_heads_view(node->out, out, type, &(hd_heads_place){0, o->heads, v.width, 0});
   c->lse = heed_view_of(node->saved, HEED_F32, 3, (int64_t[]){c->q.dim[0], o->heads, c->q.dim[2]});
   for (int i = BIAS; i < INPUTS; i++)
     if (node->in[i]) c->input[i] = whole(node->in[i], data[i], type);
@@ -82,22 +58,8 @@ static void values_of(const hd_node *node, void *data[INPUTS]) {
 
 static heed_status shape(heed_context *context, hd_node *node) {
   const options *o = node->options;
-  const heed_tensor *q = node->in[Q];
-  char text[HD_SHAPE_LENGTH];
-  HD_REQUIRE(o->heads > 0 && o->kv_heads > 0 && o->heads % o->kv_heads == 0, context, HEED_E_SHAPE,
-             "attention: %lld heads over %lld key/value heads, allowed a positive multiple", (long long)o->heads, (long long)o->kv_heads);
-  HD_REQUIRE(node->in[K] || !node->in[V], context, HEED_E_ARGUMENT, "attention: values without keys");
-  for (int i = Q; i <= V; i++) {
-    const heed_tensor *t = node->in[i];
-    int64_t parts = i == Q ? o->heads + (node->in[K] ? 0 : 2 * o->kv_heads) : o->kv_heads * (i == K && !node->in[V] ? 2 : 1);
-    if (!t) continue;
-    HD_REQUIRE((t->ndim == 2 || t->ndim == 3) && t->ndim == q->ndim && hd_columns(t) % parts == 0, context, HEED_E_SHAPE,
-               "attention: %c %s, allowed [B,rows,%lld · width]", "qkv"[i], hd_tensor_shape(t, text), (long long)parts);
-  }
-  place v = place_of(node, V);
-  hd_shape_like(node, q);
-  node->out->dim[q->ndim - 1] = o->heads * v.width;
-  node->saved_floats = o->heads * hd_rows(q);
+  HD_TRY(hd_heads_shape(context, node, o->heads, o->kv_heads));
+  node->saved_floats = o->heads * hd_rows(node->in[Q]);
   return HEED_OK;
 }
 
@@ -110,13 +72,7 @@ static heed_status forward(heed_context *context, const hd_node *node) {
   return heed_attention_forward(context, &c.attention, &c.q, &c.k, &c.v, &c.out, &extras);
 }
 
-/* Where a gradient is computed: where it belongs, or aside if it must be added there. */
-typedef struct target {
-  float *to, *aside;
-  int64_t count;
-} target;
-
-static heed_status differentiate(heed_context *context, const hd_node *node, void *const to[INPUTS]) {
+static heed_status differentiate(heed_context *context, const hd_node *node, void *const *to) {
   call c, d;
   void *data[INPUTS];
   values_of(node, data);
@@ -134,25 +90,7 @@ static heed_status differentiate(heed_context *context, const hd_node *node, voi
   return heed_attention_backward(context, &c.attention, &c.q, &c.k, &c.v, &c.out, &c.lse, &d.out, &gradients);
 }
 
-static heed_status backward(heed_context *context, const hd_node *node) {
-  target targets[INPUTS] = {0};
-  void *to[INPUTS];
-  heed_status status = HEED_OK;
-  for (int i = 0; i < INPUTS; i++) {
-    bool add = false;
-    target *t = &targets[i];
-    t->to = hd_gradient(node, i, &add);
-    if (t->to) t->count = hd_count(node->in[i]);
-    if (add) HD_TRY_DONE(hd_allocate(context, "a gradient of attention", t->count, sizeof *t->aside, &t->aside));
-    to[i] = t->aside ? t->aside : t->to;
-  }
-  HD_TRY_DONE(differentiate(context, node, to));
-  for (int i = 0; i < INPUTS; i++)
-    if (targets[i].aside) hd_elements_pass(context, targets[i].aside, targets[i].count, true, targets[i].to);
-done:
-  for (int i = 0; i < INPUTS; i++) hd_release(context, targets[i].aside, targets[i].aside ? targets[i].count : 0, sizeof(float));
-  return status;
-}
+static heed_status backward(heed_context *context, const hd_node *node) { return hd_gradients_aside(context, node, INPUTS, differentiate); }
 
 static void reference(const hd_node *node, const double *const *in, double *out) {
   call c;

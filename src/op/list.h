@@ -23,6 +23,7 @@
   X(sum) \
   X(mean) \
   X(attention) \
+  X(linear_attention) \
   X(rope) \
   X(cross_entropy) \
   X(layer_norm) \

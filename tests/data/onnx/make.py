@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes cases.json and cases.safetensors from ONNX's node tests: every case of Attention and RotaryEmbedding, with the tensors' bytes as they are.
+"""Writes cases.json and cases.safetensors from ONNX's node tests: every case of Attention, RotaryEmbedding and LinearAttention, with the tensors' bytes as they are.
 
     make.py FOLDER    FOLDER holds test_attention_4d/model.onnx, test_attention_4d/test_data_set_0/input_0.pb, ...
                       (onnx/backend/test/data/node in a checkout of https://github.com/onnx/onnx)
@@ -15,10 +15,12 @@ import sys
 INPUTS = {
     "Attention": ["Q", "K", "V", "attn_mask", "past_key", "past_value", "nonpad_kv_seqlen"],
     "RotaryEmbedding": ["X", "cos_cache", "sin_cache", "position_ids"],
+    "LinearAttention": ["query", "key", "value", "past_state", "decay", "beta"],
 }
 OUTPUTS = {
     "Attention": ["Y", "present_key", "present_value", "qk_matmul_output"],
     "RotaryEmbedding": ["Y"],
+    "LinearAttention": ["output", "present_state"],
 }
 TYPES = {1: ("F32", 4), 7: ("I64", 8), 9: ("BOOL", 1), 10: ("F16", 2)}  # TensorProto.DataType
 
@@ -81,11 +83,10 @@ def tensor(path):
 
 
 def attribute(data):
-    """AttributeProto of an integer or a float."""
+    """AttributeProto of a float, an integer or a text."""
     of = dict(fields(data))
-    value = of[3] if of[20] == 2 else struct.unpack("<f", of[2])[0]  # INT = 2, FLOAT = 1
-    assert of[20] in (1, 2)
-    return of[1].decode(), value
+    kinds = {1: lambda: struct.unpack("<f", of[2])[0], 2: lambda: of[3], 3: lambda: of[4].decode()}  # FLOAT, INT, STRING
+    return of[1].decode(), kinds[of[20]]()
 
 
 def node(path):

@@ -1,0 +1,380 @@
+/* linear_backward.c: the gradients of linear attention, in two walks (linear.h).
+ *
+ * With w_i = 1 / normaliser (or the scale of an unnormalised output), g_i = [dout_i, −dout_i · out_i] and v'_j = [v_j, 1], the gradient of a weight a_ij is w_i g_i · v'_j, so
+ *   dφ(q)_i = w_i (Σ_{j ≤ i} φ(k_j) v'_jᵀ) g_i                  forwards, the state of the forward pass
+ *   dφ(k)_j = (Σ_{i ≥ j} w_i φ(q_i) g_iᵀ) v'_j,   dv_j = (Σ_{i ≥ j} w_i dout_i φ(q_i)ᵀ) φ(k_j)   backwards, with queries in the place of keys
+ * Nothing of the forward pass is kept but out and the log of the normaliser. Where features are projected, w_i φ(q_i) is kept as a power of two and a rest as keys are. */
+#include "linear.h"
+
+#include <math.h>
+
+struct job {
+  const hd_linear *p;
+  hd_linear_maps maps;
+  hd_grid out, lse, dout;
+  hd_linear_gradient_grids to;
+  int64_t values; /* numbers of g and v': dv, and one more where there is a normaliser */
+  int64_t v_stride;
+};
+
+/* A worker's scratch. */
+struct own {
+  float *raw, *projected, *features, *exponents; /* of the rows made: [64][padded d], [64][padded F], [64][padded f], [64] */
+  float *values, *gradient, *out;                /* [64][v_stride], [64][padded f], [64][padded dv] */
+  float *turned_x, *turned_y;                    /* [f][64], [values][64] */
+  float *pairs, *weights;                        /* [64][64] both */
+  float *turned_state;                           /* [f][padded dv] */
+  float *dx;                                     /* [64][padded d] */
+};
+
+static bool lay_out(const struct job *job, struct own *own, float *memory, int64_t *floats) {
+  const hd_linear *p = job->p;
+  const int64_t chunk = HD_CHUNK, f = hd_padded(p->features);
+  const hd_part parts[] = {
+      {&own->raw, chunk, hd_padded(p->d)},  {&own->projected, chunk, hd_padded(p->projected)},
+      {&own->features, chunk, f},           {&own->exponents, chunk, 1},
+      {&own->values, chunk, job->v_stride}, {&own->gradient, chunk, f},
+      {&own->out, chunk, hd_padded(p->dv)}, {&own->turned_x, p->features, chunk},
+      {&own->turned_y, job->values, chunk}, {&own->pairs, chunk, chunk},
+      {&own->weights, chunk, chunk},        {&own->turned_state, p->features, hd_padded(p->dv)},
+      {&own->dx, chunk, hd_padded(p->d)},
+  };
+  return hd_cut(memory, parts, HD_COUNT(parts), floats);
+}
+
+static struct own own_of(const struct job *job, float *memory) {
+  struct own own;
+  int64_t floats = 0;
+  lay_out(job, &own, memory, &floats);
+  return own;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------------------------------------------------ */
+
+static void find_queries(const struct job *job, const struct own *own, int64_t batch, int64_t head, int64_t begin, int count, float *y,
+                         float *exponents) {
+  const hd_linear *p = job->p;
+  float *rows = hd_linear_projects(p) ? own->raw : y;
+  hd_linear_rows(p, &p->q, batch, head, begin, count, false, rows, hd_padded(p->d));
+  hd_linear_features(p, &job->maps, rows, count, own->projected, y, exponents);
+}
+
+/* [v, 1] of keys that count. */
+static void find_values(const struct job *job, int64_t batch, int64_t head, int64_t begin, int count, float *y) {
+  const hd_linear *p = job->p;
+  hd_linear_rows(p, &p->v, batch, head, begin, count, true, y, job->v_stride);
+  for (int i = 0; i < count && job->values > p->dv; i++) y[i * job->v_stride + p->dv] = hd_linear_counts(p, batch, begin + i) ? 1.0f : 0.0f;
+}
+
+/* [dout, −dout · out]. */
+static void find_gradients(const struct job *job, const struct own *own, int64_t batch, int64_t head, int64_t begin, int count, float *y) {
+  const hd_linear *p = job->p;
+  hd_linear_rows(p, &job->dout, batch, head, begin, count, false, y, job->v_stride);
+  if (job->values == p->dv) return;
+  const int64_t stride = hd_padded(p->dv);
+  hd_linear_rows(p, &job->out, batch, head, begin, count, false, own->out, stride);
+  for (int i = 0; i < count; i++) {
+    float delta;
+    p->kernels->compare(own->out + i * stride, y + i * job->v_stride, 1, job->v_stride, p->dv, &delta);
+    y[i * job->v_stride + p->dv] = -delta;
+  }
+}
+
+/* log2 of w_i times a power of two; NaN where a row's gradient is 0. Where nothing is projected it is −log2 of the normaliser. */
+static double weight_exponent(const struct job *job, int64_t batch, int64_t head, int64_t row, double exponent) {
+  const hd_linear *p = job->p;
+  const double count = hd_linear_projects(p) ? log2((double)p->features) : 0;
+  if (p->a.unnormalised) return exponent - count;
+  const double lse = hd_element(hd_grid_row(&job->lse, batch, head, row), job->lse.type);
+  return exponent - lse * HD_LOG2E - count;
+}
+
+/* Whether a row's normaliser vanished: then nothing depends on it. */
+static bool vanished(const struct job *job, int64_t batch, int64_t head, int64_t row) {
+  return !job->p->a.unnormalised && hd_element(hd_grid_row(&job->lse, batch, head, row), job->lse.type) == -INFINITY;
+}
+
+/* Multiplies rows by 2^exponent, or sets them to 0. */
+static void weigh_row(const struct job *job, int64_t batch, int64_t head, int64_t row, double exponent, float *y, int64_t stride) {
+  const hd_linear *p = job->p;
+  const double bare = p->a.unnormalised && !hd_linear_projects(p) ? p->scale : 1;
+  if (vanished(job, batch, head, row)) memset(y, 0, (size_t)stride * sizeof *y);
+  else p->kernels->row_scale(y, stride, (float)(bare * exp2(HD_CLAMP(exponent, -149, 126))));
+}
+
+/* ---- products -------------------------------------------------------------------------------------------------------------------------- */
+
+/* rows [count][inputs] times a matrix [inputs][columns] into y, which may hold something to add to. */
+static void multiply(const hd_linear *p, const float *rows, int64_t stride, int64_t count, int64_t inputs, const float *w, int64_t columns,
+                     float *y, bool add, hd_triangle triangle) {
+  const hd_rows_product product = {.rows = count,
+                                   .columns = columns,
+                                   .inputs = inputs,
+                                   .x = rows,
+                                   .x_row = triangle == HD_INPUTS_FROM_ROW ? 1 : stride,
+                                   .x_input = triangle == HD_INPUTS_FROM_ROW ? stride : 1,
+                                   .w = w,
+                                   .w_stride = columns,
+                                   .from = add ? y : NULL,
+                                   .y = y,
+                                   .y_stride = columns,
+                                   .triangle = triangle};
+  p->kernels->multiply_rows(&product);
+}
+
+/* tril(rows · turnedᵀ) [count][64], at the state's exponent. */
+static void multiply_pairs(const hd_linear *p, const float *rows, int64_t stride, int64_t count, int64_t inputs, const float *turned,
+                           float power, float *pairs) {
+  const hd_rows_product product = {.rows = count,
+                                   .columns = hd_ceil_div(count, p->kernels->vector) * p->kernels->vector,
+                                   .inputs = inputs,
+                                   .x = rows,
+                                   .x_row = stride,
+                                   .x_input = 1,
+                                   .w = turned,
+                                   .w_stride = HD_CHUNK,
+                                   .y = pairs,
+                                   .y_stride = HD_CHUNK,
+                                   .triangle = HD_COLUMNS_TO_ROW};
+  p->kernels->multiply_rows(&product);
+  if (power != 1) p->kernels->row_scale(pairs, count * HD_CHUNK, power);
+}
+
+static float power_of(const hd_linear_chunk *chunk) {
+  return chunk->exponent == chunk->state->exponent ? 1.0f : hd_linear_power(chunk->exponent - chunk->state->exponent);
+}
+
+/* ---- forwards: dq ---------------------------------------------------------------------------------------------------------------------- */
+
+static int64_t collect_keys(const hd_linear_walk *walk, float *memory, int64_t kv, int64_t begin, int count, float *x, float *y,
+                            float *exponents) {
+  const struct job *job = walk->job;
+  const hd_linear *p = job->p;
+  const struct own own = own_of(job, memory);
+  const int64_t batch = kv / p->kv_heads, head = kv % p->kv_heads;
+  hd_linear_keys(p, &job->maps, batch, head, begin, count, own.raw, own.projected, x, exponents);
+  find_values(job, batch, head, begin, count, y);
+  return count;
+}
+
+static void make_queries(const hd_linear_walk *walk, float *memory, const hd_linear_chunk *chunk) {
+  const struct job *job = walk->job;
+  const hd_linear *p = job->p;
+  const struct own own = own_of(job, memory);
+  const int64_t batch = chunk->kv / p->kv_heads, f = walk->x_stride, count = chunk->count;
+  if (chunk->x) hd_linear_turn(p, chunk->y, count, job->values, walk->y_stride, own.turned_y);
+  for (int64_t h = 0; h < p->group; h++) {
+    const int64_t head = chunk->kv % p->kv_heads * p->group + h;
+    find_gradients(job, &own, batch, head, chunk->begin, chunk->count, own.values);
+    multiply(p, own.values, job->v_stride, count, job->values, chunk->state->data, f, own.gradient, false, HD_WHOLE);
+    if (chunk->x) {
+      multiply_pairs(p, own.values, job->v_stride, count, job->values, own.turned_y, power_of(chunk), own.pairs);
+      multiply(p, own.pairs, HD_CHUNK, count, count, chunk->x, f, own.gradient, true, HD_INPUTS_TO_ROW);
+    }
+    find_queries(job, &own, batch, head, chunk->begin, chunk->count, own.features, own.exponents);
+    for (int i = 0; i < chunk->count; i++) {
+      const double own_exponent = hd_linear_projects(p) ? (double)own.exponents[i] + (double)chunk->state->exponent : 0;
+      weigh_row(job, batch, head, chunk->begin + i, weight_exponent(job, batch, head, chunk->begin + i, own_exponent), own.gradient + i * f,
+                f);
+    }
+    hd_linear_features_backward(p, &job->maps, own.raw, own.features, own.gradient, count, own.projected, own.dx);
+    hd_linear_put(p, &job->to.dq, batch, head, chunk->begin, chunk->count, own.dx, hd_padded(p->d));
+  }
+}
+
+/* The state before, turned: sums [f][dv] as [dv][f], and the normaliser behind them. */
+static void begin_keys(const hd_linear_walk *walk, int64_t kv, hd_linear_sum *start) {
+  const struct job *job = walk->job;
+  const hd_linear *p = walk->p;
+  const int64_t batch = kv / p->kv_heads, head = kv % p->kv_heads;
+  for (int64_t r = 0; r < p->features; r++)
+    for (int64_t c = 0; c < job->values; c++) {
+      const hd_grid *grid = c < p->dv ? &p->before_sums : &p->before_normaliser;
+      const int64_t column = c < p->dv ? c : 0;
+      start->data[c * walk->x_stride + r] =
+          (float)hd_element(hd_grid_row(grid, batch, head, r) + column * grid->column_stride * grid->size, grid->type);
+    }
+  if (hd_linear_projects(p)) start->exponent = (float)hd_element(hd_grid_row(&p->before_exponent, batch, head, 0), p->before_exponent.type);
+}
+
+/* ---- backwards: dk and dv --------------------------------------------------------------------------------------------------------------- */
+
+/* φ(q) and w g of every head of the group, the weight in g: its rest where its power of two goes to φ(q). */
+static int64_t collect_queries(const hd_linear_walk *walk, float *memory, int64_t kv, int64_t begin, int count, float *x, float *y,
+                               float *exponents) {
+  const struct job *job = walk->job;
+  const hd_linear *p = job->p;
+  const struct own own = own_of(job, memory);
+  const int64_t batch = kv / p->kv_heads;
+  for (int64_t h = 0; h < p->group; h++, x += count * walk->x_stride, y += count * walk->y_stride, exponents += count) {
+    const int64_t head = kv % p->kv_heads * p->group + h;
+    find_queries(job, &own, batch, head, begin, count, x, exponents);
+    find_gradients(job, &own, batch, head, begin, count, y);
+    for (int i = 0; i < count; i++) {
+      double exponent = weight_exponent(job, batch, head, begin + i, hd_linear_projects(p) ? exponents[i] : 0);
+      if (hd_linear_projects(p)) {
+        exponents[i] = vanished(job, batch, head, begin + i) ? -INFINITY : isfinite(exponent) ? (float)ceil(exponent) : 0;
+        if (isfinite(exponent)) exponent -= ceil(exponent);
+      }
+      weigh_row(job, batch, head, begin + i, exponent, y + i * walk->y_stride, walk->y_stride);
+    }
+  }
+  return p->group * count;
+}
+
+/* Rows of a chunk against its own queries, head after head. */
+static void add_own_queries(const hd_linear_walk *walk, const struct own *own, const hd_linear_chunk *chunk) {
+  const struct job *job = walk->job;
+  const hd_linear *p = job->p;
+  const int64_t count = chunk->count, dv = hd_padded(p->dv);
+  hd_linear_turn(p, own->features, count, p->features, walk->x_stride, own->turned_x);
+  hd_linear_turn(p, own->values, count, job->values, job->v_stride, own->turned_y);
+  for (int64_t h = 0; h < p->group; h++) {
+    const float *x = chunk->x + h * count * walk->x_stride, *y = chunk->y + h * count * walk->y_stride;
+    multiply_pairs(p, x, walk->x_stride, count, p->features, own->turned_x, power_of(chunk), own->weights);
+    multiply_pairs(p, y, walk->y_stride, count, job->values, own->turned_y, power_of(chunk), own->pairs);
+    hd_rows_product product = {.rows = count,
+                               .columns = dv,
+                               .inputs = count,
+                               .x = own->weights,
+                               .x_row = 1,
+                               .x_input = HD_CHUNK,
+                               .w = y,
+                               .w_stride = walk->y_stride,
+                               .from = own->out,
+                               .y = own->out,
+                               .y_stride = dv,
+                               .triangle = HD_INPUTS_FROM_ROW};
+    p->kernels->multiply_rows(&product);
+    multiply(p, own->pairs, HD_CHUNK, count, count, x, walk->x_stride, own->gradient, true, HD_INPUTS_FROM_ROW);
+  }
+}
+
+static void make_keys(const hd_linear_walk *walk, float *memory, const hd_linear_chunk *chunk) {
+  const struct job *job = walk->job;
+  const hd_linear *p = job->p;
+  const struct own own = own_of(job, memory);
+  const int64_t batch = chunk->kv / p->kv_heads, head = chunk->kv % p->kv_heads, count = chunk->count;
+  const int64_t f = walk->x_stride, dv = hd_padded(p->dv);
+  hd_linear_keys(p, &job->maps, batch, head, chunk->begin, chunk->count, own.raw, own.projected, own.features, own.exponents);
+  find_values(job, batch, head, chunk->begin, chunk->count, own.values);
+  multiply(p, own.values, job->v_stride, count, job->values, chunk->state->data, f, own.gradient, false, HD_WHOLE);
+  const hd_rectangle turned = {chunk->state->data, HEED_F32, 1, f};
+  p->kernels->gather(&turned, p->features, p->dv, own.turned_state, dv);
+  multiply(p, own.features, f, count, p->features, own.turned_state, dv, own.out, false, HD_WHOLE);
+  if (chunk->x) add_own_queries(walk, &own, chunk);
+  for (int i = 0; i < chunk->count; i++) {
+    const bool counts = hd_linear_counts(p, batch, chunk->begin + i);
+    if (counts && !hd_linear_projects(p)) continue;
+    const float power = counts ? hd_linear_power(own.exponents[i] + chunk->state->exponent) : 0;
+    for (int64_t c = 0; c < f; c++) own.gradient[i * f + c] = counts ? own.gradient[i * f + c] * power : 0;
+    for (int64_t c = 0; c < dv; c++) own.out[i * dv + c] = counts ? own.out[i * dv + c] * power : 0;
+  }
+  hd_linear_features_backward(p, &job->maps, own.raw, own.features, own.gradient, count, own.projected, own.dx);
+  if (job->to.dk.size) hd_linear_put(p, &job->to.dk, batch, head, chunk->begin, chunk->count, own.dx, hd_padded(p->d));
+  if (job->to.dv.size) hd_linear_put(p, &job->to.dv, batch, head, chunk->begin, chunk->count, own.out, dv);
+}
+
+/* ---- the call -------------------------------------------------------------------------------------------------------------------------- */
+
+static heed_status run(struct job *job) {
+  const hd_linear *p = job->p;
+  struct own sizes;
+  hd_linear_walk walk = {
+      .p = p,
+      .job = job,
+      .x_rows = p->features,
+      .y_rows = job->values,
+      .x_stride = hd_padded(p->features),
+      .y_stride = job->v_stride,
+      .turned = true,
+  };
+  HD_REQUIRE(lay_out(job, &sizes, NULL, &walk.own_floats), p->context, HEED_E_OVERFLOW, "%lld features and %lld values a key are too many",
+             (long long)p->features, (long long)p->dv);
+  if (job->to.dq.size) {
+    hd_linear_walk queries = walk;
+    queries.items = p->keys;
+    queries.rows = p->queries;
+    queries.row_group = 1;
+    queries.collect = collect_keys;
+    queries.make = make_queries;
+    queries.begin = p->before_sums.size ? begin_keys : NULL;
+    HD_TRY(hd_linear_walk_run(&queries));
+  }
+  if (!job->to.dk.size && !job->to.dv.size) return HEED_OK;
+  walk.reverse = true;
+  walk.items = p->queries;
+  walk.rows = p->keys;
+  walk.row_group = p->group;
+  walk.collect = collect_queries;
+  walk.make = make_keys;
+  return hd_linear_walk_run(&walk);
+}
+
+/* One gradient: as its input, and apart from everything. */
+static heed_status read_gradient(const hd_linear *p, const heed_view *view, const char *name, const hd_grid *like, hd_grid *out) {
+  *out = (hd_grid){0};
+  if (!view) return HEED_OK;
+  HD_REQUIRE(like->size, p->context, HEED_E_ARGUMENT, "%s is asked for, but there is no such input", name);
+  HD_TRY(hd_grid_make(p->context, view, name, out));
+  HD_TRY(hd_number(p->context, view->type, name));
+  HD_TRY(hd_grid_expect(p->context, out, view, name, &p->k, like->heads, like->rows, like->columns));
+  if (like->heads == 1) out->head_stride = 0;
+  return HEED_OK;
+}
+
+heed_status hd_linear_gradients_read(const hd_linear *p, const heed_view *q, const heed_view *k, const heed_view *v, const heed_view *dout,
+                                     const heed_linear_gradients *given, hd_grid *dout_grid, hd_linear_gradient_grids *out) {
+  heed_context *context = p->context;
+  heed_linear_gradients to = {.size = sizeof to};
+  hd_named_view inputs[HD_LINEAR_VIEWS];
+  HD_TRY(hd_options_read(context, "heed_linear_gradients", given, &to, sizeof to));
+  HD_TRY(hd_grid_make(context, dout, "dout", dout_grid));
+  HD_TRY(hd_number(context, dout->type, "dout"));
+  HD_TRY(hd_grid_input(context, dout_grid, dout, "dout", &p->q, p->heads, p->queries, p->dv));
+  HD_TRY(read_gradient(p, to.dq, "dq", &p->q, &out->dq));
+  HD_TRY(read_gradient(p, to.dk, "dk", &p->k, &out->dk));
+  HD_TRY(read_gradient(p, to.dv, "dv", &p->v, &out->dv));
+  HD_TRY(read_gradient(p, to.ddecay, "ddecay", &p->decay, &out->ddecay));
+  HD_TRY(read_gradient(p, to.dbeta, "dbeta", &p->beta, &out->dbeta));
+  hd_linear_views(p, q, k, v, inputs);
+  const hd_named_view outputs[] = {{to.dq, "dq"}, {to.dk, "dk"}, {to.dv, "dv"}, {to.ddecay, "ddecay"}, {to.dbeta, "dbeta"}};
+  const hd_named_view up = {dout, "dout"};
+  for (int i = 0; i < HD_COUNT(outputs); i++)
+    if (outputs[i].view) HD_TRY(hd_outputs_apart(context, &outputs[i], &up, 1));
+  return hd_linear_outputs_check(p, inputs, HD_LINEAR_VIEWS, outputs, HD_COUNT(outputs));
+}
+
+heed_status heed_linear_backward(heed_context *context, const heed_linear_attention *a, const heed_view *q, const heed_view *k,
+                                 const heed_view *v, const heed_view *out, const heed_view *lse, const heed_view *dout,
+                                 const heed_linear_gradients *gradients) {
+  if (!context) return HEED_E_ARGUMENT;
+  hd_linear p;
+  struct job job = {.p = &p};
+  HD_TRY(hd_linear_make(context, a, q, k, v, &p));
+  HD_TRY(hd_linear_storable(&p));
+  HD_TRY(hd_linear_gradients_read(&p, q, k, v, dout, gradients, &job.dout, &job.to));
+  const hd_grid *grids[] = {&job.dout, &job.to.dq, &job.to.dk, &job.to.dv, &job.to.ddecay, &job.to.dbeta};
+  for (int i = 0; i < HD_COUNT(grids); i++)
+    if (grids[i]->size) HD_TRY(hd_storable(context, grids[i], i ? "a gradient" : "dout"));
+  if (p.a.rule != HEED_RULE_ADD) return hd_linear_rule_backward(&p, &job.dout, &job.to);
+  if (!p.a.unnormalised) {
+    const heed_linear_gradients none = {.size = sizeof none}, *to = gradients ? gradients : &none;
+    const hd_named_view saved[] = {{out, "out"}, {lse, "lse"}};
+    const hd_named_view outputs[] = {{to->dq, "dq"}, {to->dk, "dk"}, {to->dv, "dv"}};
+    HD_TRY(hd_grid_make(context, out, "out", &job.out));
+    HD_TRY(hd_grid_input(context, &job.out, out, "out", &p.q, p.heads, p.queries, p.dv));
+    HD_TRY(hd_storable(context, &job.out, "out"));
+    HD_TRY(hd_view_check(context, lse, "lse"));
+    HD_TRY(hd_linear_lse(&p, lse, false, &job.lse));
+    HD_REQUIRE(job.lse.type == HEED_F32, context, HEED_E_TYPE, "lse is %s, allowed f32", heed_type_name(job.lse.type));
+    for (int i = 0; i < HD_COUNT(outputs); i++)
+      if (outputs[i].view) HD_TRY(hd_outputs_apart(context, &outputs[i], saved, HD_COUNT(saved)));
+  }
+  job.values = p.dv + (p.a.unnormalised ? 0 : 1);
+  job.v_stride = hd_padded(job.values);
+  HD_TRY(hd_linear_maps_new(&p, &job.maps));
+  heed_status status = run(&job);
+  hd_linear_maps_free(&p, &job.maps);
+  return status;
+}

@@ -1,0 +1,283 @@
+/* body_linear.h: what linear attention does: products of matrices that lie in the nearest caches as they are, also those of which a triangle counts, feature maps, and the division by the
+ * normaliser.
+ *
+ * Columns are in lanes and each element is one chain of multiply-adds over ascending inputs, as in body_gemm.h; there is no packing, because both matrices are read a few times only. In a
+ * triangle a row's chain begins or ends at its own number: what lies on the other side is not read into it, so that a later row cannot reach an earlier one, not even with a NaN. */
+
+/* `rows` rows × `vectors` vectors at row `row`, of which the first is number `first` where triangles are counted. */
+INLINE void rows_step(vf sum[GEMM_ROWS][GEMM_VECTORS], const float *const x[ROW_TRIPLES], int64_t x_row, const float *w, const int from,
+                      const int end, const int vectors) {
+  vf b[GEMM_VECTORS];
+#pragma GCC unroll 8
+  for (int v = 0; v < vectors; v++) {
+    b[v] = v_load(w + v * LANES);
+    PIN(b[v]);
+  }
+#pragma GCC unroll 8
+  for (int r = from; r < end; r++) {
+    const vf a = v_set(x[r / 3][r % 3 * x_row]);
+#pragma GCC unroll 8
+    for (int v = 0; v < vectors; v++) sum[r][v] = v_fma(a, b[v], sum[r][v]);
+  }
+}
+
+INLINE void rows_next(const float *x[ROW_TRIPLES], int64_t x_input) {
+#pragma GCC unroll 8
+  for (int t = 0; t < ROW_TRIPLES; t++) x[t] += x_input;
+}
+
+INLINE void rows_tile(const hd_rows_product *p, int64_t row, int64_t column, const int rows, const int vectors) {
+  vf sum[GEMM_ROWS][GEMM_VECTORS];
+  const float *x[ROW_TRIPLES], *w = p->w + column;
+  const int64_t x_row = p->x_row, x_input = p->x_input, w_stride = p->w_stride;
+  float *y = p->y + row * p->y_stride + column;
+  int64_t stride = p->y_stride, i = 0, end = p->inputs;
+#pragma GCC unroll 8
+  for (int r = 0; r < rows; r++)
+#pragma GCC unroll 8
+    for (int v = 0; v < vectors; v++) sum[r][v] = p->from ? v_load(p->from + (row + r) * stride + column + v * LANES) : v_set(0.0f);
+  if (p->triangle == HD_INPUTS_FROM_ROW) i = row;
+  if (p->triangle == HD_INPUTS_TO_ROW) end = HD_MIN(row + 1, end);
+  w += i * w_stride;
+#pragma GCC unroll 8
+  for (int t = 0; t < ROW_TRIPLES; t++) x[t] = p->x + (row + 3 * t) * x_row + i * x_input;
+  if (p->triangle == HD_INPUTS_FROM_ROW) {
+#pragma GCC unroll 8
+    for (int t = 1; t < rows; t++) {
+      if (i == end) break;
+      rows_step(sum, x, x_row, w, 0, t, vectors);
+      rows_next(x, x_input);
+      w += w_stride;
+      i++;
+    }
+  }
+#pragma GCC unroll 1
+  for (; i + 1 < end; i += 2) {
+    rows_step(sum, x, x_row, w, 0, rows, vectors);
+    rows_next(x, x_input);
+    rows_step(sum, x, x_row, w + w_stride, 0, rows, vectors);
+    rows_next(x, x_input);
+    w += 2 * w_stride;
+  }
+  if (i < end) {
+    rows_step(sum, x, x_row, w, 0, rows, vectors);
+    rows_next(x, x_input);
+    w += w_stride;
+    i++;
+  }
+  if (p->triangle == HD_INPUTS_TO_ROW) {
+#pragma GCC unroll 8
+    for (int t = 1; t < rows; t++) {
+      if (i == p->inputs) break;
+      rows_step(sum, x, x_row, w, t, rows, vectors);
+      rows_next(x, x_input);
+      w += w_stride;
+      i++;
+    }
+  }
+  FORGET(y);
+  FORGET(stride);
+#pragma GCC unroll 8
+  for (int r = 0; r < rows; r++)
+#pragma GCC unroll 8
+    for (int v = 0; v < vectors; v++) v_store(y + r * stride + v * LANES, sum[r][v]);
+}
+
+/* Columns [column, column + LANES · vectors) of some rows. */
+static void rows_any(const hd_rows_product *p, int64_t row, int64_t column, int rows, int vectors) {
+#define WIDTHS(r)                                                                                                                          \
+  case r:                                                                                                                                  \
+    if (vectors == GEMM_VECTORS) rows_tile(p, row, column, r, GEMM_VECTORS);                                                               \
+    else if (vectors == 3) rows_tile(p, row, column, r, HD_MIN(3, GEMM_VECTORS));                                                          \
+    else if (vectors == 2) rows_tile(p, row, column, r, 2);                                                                                \
+    else rows_tile(p, row, column, r, 1);                                                                                                  \
+    break;
+  switch (rows) {
+    WIDTHS(1)
+    WIDTHS(2)
+    WIDTHS(4)
+#if GEMM_ROWS > 4
+    WIDTHS(GEMM_ROWS)
+#endif
+  }
+#undef WIDTHS
+}
+
+INLINE int rows_here(int64_t rest) { return rest >= GEMM_ROWS ? GEMM_ROWS : rest >= 4 ? 4 : rest >= 2 ? 2 : 1; }
+
+/* Columns [column, end) of all rows; where only columns up to a row's own number count, those of the tiles that have any. */
+void KERNEL(multiply_rows)(const hd_rows_product *p) {
+  for (int64_t column = 0; column < p->columns; column += GEMM_VECTORS * LANES) {
+    const int64_t width = HD_MIN(p->columns - column, GEMM_VECTORS * LANES);
+    int64_t row = p->triangle == HD_COLUMNS_TO_ROW ? column : 0;
+    for (int rows; row < p->rows; row += rows) {
+      rows = rows_here(p->rows - row);
+      int64_t here = p->triangle == HD_COLUMNS_TO_ROW ? HD_MIN(width, row + rows - column) : width;
+      rows_any(p, row, column, rows, (int)hd_ceil_div(here, LANES));
+    }
+  }
+}
+
+/* ---- features ----------------------------------------------------------------------------------------------------------------------- */
+
+/* elu(x) + 1 is x + 1 above 0 and e^x below; a NaN stays one. */
+void KERNEL(features)(bool elu, const float *x, int64_t n, float *out) {
+  const vf zero = v_set(0.0f), one = v_set(1.0f);
+  for (int64_t i = 0; i < n; i += LANES) {
+    const vf value = row_load(x + i, n - i);
+    const vf below = elu ? v_exp(v_min(zero, value)) : zero; // the order of min keeps NaN
+    vf y = v_select(v_gt(value, zero), elu ? v_add(value, one) : value, below);
+    if (!elu) y = v_select(v_eq(value, value), y, value);
+    row_store(out + i, n - i, y);
+  }
+}
+
+/* The slope of elu(x) + 1 is min(y, 1), where y is its value, that of max(x, 0) is 1 where y is above 0. */
+void KERNEL(features_backward)(bool elu, const float *y, const float *dy, int64_t n, float *dx) {
+  const vf zero = v_set(0.0f), one = v_set(1.0f);
+  for (int64_t i = 0; i < n; i += LANES) {
+    const vf value = row_load(y + i, n - i), up = row_load(dy + i, n - i);
+    row_store(dx + i, n - i, elu ? v_mul(up, v_min(one, value)) : v_select(v_gt(value, zero), up, v_mul(value, up)));
+  }
+}
+
+/* ---- the normaliser ----------------------------------------------------------------------------------------------------------------- */
+
+/* Σ_c y[c] z[c] + Σ_{j < count} a[j]. */
+INLINE float normaliser(const float *y, const float *z, int64_t n, const float *a, int64_t count) {
+  vf sum[ROW_VECTORS];
+#pragma GCC unroll 16
+  for (int v = 0; v < ROW_VECTORS; v++) sum[v] = v_set(0.0f);
+  for (int64_t i = 0; i < n; i += ROW_LANES)
+#pragma GCC unroll 16
+    for (int v = 0; v < ROW_VECTORS; v++) sum[v] = v_fma(v_load(y + i + v * LANES), v_load(z + i + v * LANES), sum[v]);
+  for (int64_t i = 0; i < count; i += ROW_LANES)
+#pragma GCC unroll 16
+    for (int v = 0; v < ROW_VECTORS; v++) {
+      const int64_t at = i + v * LANES;
+      if (at >= count) break;
+      sum[v] = v_add(sum[v], row_cut(v_load(a + at), count - at));
+    }
+  return v_sum16(sum);
+}
+
+void KERNEL(normalise)(const hd_normalising *p) {
+  for (int64_t r = 0; r < p->rows; r++) {
+    float *o = p->o + r * p->o_stride;
+    const float z =
+        normaliser(p->y + r * p->y_stride, p->z, p->features, p->a ? p->a + r * p->a_stride : NULL, p->a ? r + 1 : 0) + p->epsilon;
+    p->total[r] = z;
+    // A NaN is no less than the smallest number either.
+    const bool gone = z < FLT_MIN;
+    const vf factor = v_set(gone ? 0.0f : 1.0f / z);
+    for (int64_t c = 0; c < p->columns; c += LANES) v_store(o + c, gone ? factor : v_mul(v_load(o + c), factor));
+  }
+}
+
+/* ---- rules that change a state token by token --------------------------------------------------------------------------------------- */
+
+/* Columns [c, c + LANES · vectors): first the gate and what the state predicts, then what is written and what each query reads. Chains ascend over features. */
+INLINE void rule_columns(const hd_rule_step *p, int64_t c, const int vectors) {
+  vf sum[GEMM_VECTORS], written[GEMM_VECTORS];
+  float *state = p->state + c;
+#pragma GCC unroll 8
+  for (int v = 0; v < vectors; v++) {
+    sum[v] = v_set(0.0f);
+    written[v] = v_load(p->v + c + v * LANES);
+  }
+  if (p->gate || p->delta) {
+    for (int64_t r = 0; r < p->features; r++) {
+      const vf gate = v_set(p->gate ? p->gate[r] : 1.0f), k = v_set(p->k[r]);
+#pragma GCC unroll 8
+      for (int v = 0; v < vectors; v++) {
+        const vf s = v_mul(gate, v_load(state + r * p->stride + v * LANES));
+        v_store(state + r * p->stride + v * LANES, s);
+        sum[v] = v_fma(k, s, sum[v]);
+      }
+    }
+    if (p->delta)
+#pragma GCC unroll 8
+      for (int v = 0; v < vectors; v++) written[v] = v_mul(v_set(p->beta), v_sub(written[v], sum[v]));
+  }
+  for (int64_t h = 0; h < p->heads; h++) {
+#pragma GCC unroll 8
+    for (int v = 0; v < vectors; v++) sum[v] = v_set(0.0f);
+    for (int64_t r = 0; r < p->features; r++) {
+      const vf k = v_set(p->k[r]), q = v_set(p->q[h * p->q_stride + r]);
+#pragma GCC unroll 8
+      for (int v = 0; v < vectors; v++) {
+        vf s = v_load(state + r * p->stride + v * LANES);
+        if (h == 0) v_store(state + r * p->stride + v * LANES, s = v_fma(k, written[v], s));
+        sum[v] = v_fma(q, s, sum[v]);
+      }
+    }
+#pragma GCC unroll 8
+    for (int v = 0; v < vectors; v++) v_store(p->out + h * p->out_stride + c + v * LANES, v_mul(sum[v], v_set(p->scale)));
+  }
+}
+
+void KERNEL(rule_step)(const hd_rule_step *p) {
+  int64_t c = 0;
+  for (; c + GEMM_VECTORS * LANES <= p->columns; c += GEMM_VECTORS * LANES) rule_columns(p, c, GEMM_VECTORS);
+  for (; c < p->columns; c += LANES) rule_columns(p, c, 1);
+}
+
+/* Columns of what queries and the key say of the state behind the token, and of what was written. */
+INLINE void rule_columns_back(const hd_rule_gradient *p, int64_t c, const int vectors) {
+  const hd_rule_step *step = p->step;
+  vf written[GEMM_VECTORS], predicted[GEMM_VECTORS];
+#pragma GCC unroll 8
+  for (int v = 0; v < vectors; v++) written[v] = predicted[v] = v_set(0.0f);
+  for (int64_t r = 0; r < step->features; r++) {
+    const vf gate = v_set(step->gate ? step->gate[r] : 1.0f), k = v_set(step->k[r]);
+#pragma GCC unroll 8
+    for (int v = 0; v < vectors; v++) {
+      const int64_t at = r * step->stride + c + v * LANES;
+      vf ds = v_load(p->dstate + at);
+      for (int64_t h = 0; h < step->heads; h++)
+        ds = v_fma(v_set(step->q[h * step->q_stride + r]), v_load(p->dout + h * step->out_stride + c + v * LANES), ds);
+      v_store(p->dstate + at, ds);
+      written[v] = v_fma(ds, k, written[v]);
+      if (step->delta) predicted[v] = v_fma(v_mul(gate, v_load(step->state + at)), k, predicted[v]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int v = 0; v < vectors; v++) {
+    const int64_t at = c + v * LANES;
+    const vf rest = v_sub(v_load(step->v + at), predicted[v]), beta = v_set(step->delta ? step->beta : 1.0f), dv = v_mul(beta, written[v]);
+    v_store(p->written + at, v_mul(beta, rest));
+    v_store(p->back + at, step->delta ? v_sub(v_set(0.0f), dv) : v_set(0.0f));
+    v_store(p->dv + at, dv);
+    v_store(p->dwritten + at, written[v]);
+    v_store(p->rest + at, rest);
+  }
+}
+
+/* Row r: what the key and its gate get, and the state before the token. */
+INLINE void rule_row_back(const hd_rule_gradient *p, int64_t r) {
+  const hd_rule_step *step = p->step;
+  const vf gate = v_set(step->gate ? step->gate[r] : 1.0f), k = v_set(step->k[r]);
+  vf key[ROW_VECTORS], gated[ROW_VECTORS];
+#pragma GCC unroll 16
+  for (int v = 0; v < ROW_VECTORS; v++) key[v] = gated[v] = v_set(0.0f);
+  for (int64_t c = 0; c < step->columns; c += ROW_LANES)
+#pragma GCC unroll 16
+    for (int v = 0; v < ROW_VECTORS; v++) {
+      const int64_t at = c + v * LANES;
+      const vf s = v_mul(gate, v_load(step->state + r * step->stride + at)), back = v_load(p->back + at);
+      vf ds = v_load(p->dstate + r * step->stride + at);
+      key[v] = v_fma(s, back, v_fma(ds, v_load(p->written + at), key[v]));
+      ds = v_fma(k, back, ds);
+      gated[v] = v_fma(ds, s, gated[v]);
+      v_store(p->dstate + r * step->stride + at, v_mul(gate, ds));
+    }
+  p->dk[r] = v_sum16(key);
+  p->dgate[r] = v_sum16(gated);
+}
+
+void KERNEL(rule_backward)(const hd_rule_gradient *p) {
+  int64_t c = 0;
+  for (; c + GEMM_VECTORS * LANES <= p->step->columns; c += GEMM_VECTORS * LANES) rule_columns_back(p, c, GEMM_VECTORS);
+  for (; c < p->step->columns; c += LANES) rule_columns_back(p, c, 1);
+  for (int64_t r = 0; r < p->step->features; r++) rule_row_back(p, r);
+}
