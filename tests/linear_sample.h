@@ -87,7 +87,7 @@ static inline void linear_fill(linear_sample *s, random_source *r, int kinds, in
       [LDK] = {4, {B, G, m, d}, 0},
       [LDV] = {4, {B, G, m, dv}, 0},
       [LDECAY] = {4, {B, G, m, wide}, 0.2f},
-      [LBETA] = {4, {B, betas, m, 1}, 0.3f},
+      [LBETA] = {4, {B, betas, m, 1}, 1 / (float)(f + 1)},
       [LDDECAY] = {4, {B, G, m, wide}, 0},
       [LDBETA] = {4, {B, betas, m, 1}, 0},
       [LSUMS] = {4, {B, G, f, dv}, 0},

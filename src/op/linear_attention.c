@@ -151,7 +151,7 @@ static void sample(hd_sample *s) {
   for (int i = Q; i <= K && a->features == HEED_FEATURES_RELU; i++) s->in[i].apart = 0.05;
   if (a->rule == HEED_RULE_GATED || a->rule == HEED_RULE_GATED_DELTA)
     s->in[DECAY] = rows_input(batch, m, kv * (hd_sample_pick(s, 0, 1) ? d : 1), 0.2);
-  if (a->rule >= HEED_RULE_DELTA) s->in[BETA] = rows_input(batch, m, hd_sample_pick(s, 0, 1) ? kv : 1, 0.3);
+  if (a->rule >= HEED_RULE_DELTA) s->in[BETA] = rows_input(batch, m, hd_sample_pick(s, 0, 1) ? kv : 1, 0.05);
 }
 
 HD_OPERATION(linear_attention, .options = sizeof(options));
