@@ -54,12 +54,15 @@ heed_status hd_linear_outputs_check(const hd_linear *p, const hd_named_view *inp
 /* E_TYPE unless the kernels take the inputs. */
 heed_status hd_linear_storable(const hd_linear *p);
 
-/* dout and the gradients, checked; those that are not asked for have no size. */
+/* dout and the gradients, checked; those that are not asked for have no size. No gradient may overlap an input, dout, out or lse, of which the last two may be null and are not checked themselves. */
+typedef struct hd_linear_given {
+  const heed_view *q, *k, *v, *out, *lse, *dout;
+} hd_linear_given;
 typedef struct hd_linear_gradient_grids {
   hd_grid dq, dk, dv, ddecay, dbeta;
 } hd_linear_gradient_grids;
-heed_status hd_linear_gradients_read(const hd_linear *p, const heed_view *q, const heed_view *k, const heed_view *v, const heed_view *dout,
-                                     const heed_linear_gradients *given, hd_grid *dout_grid, hd_linear_gradient_grids *out);
+heed_status hd_linear_gradients_read(const hd_linear *p, const hd_linear_given *given, const heed_linear_gradients *gradients,
+                                     hd_grid *dout, hd_linear_gradient_grids *out);
 
 /* Rules other than ADD (linear_rule.c). */
 heed_status hd_linear_rule_forward(const hd_linear *p, const hd_grid *out, const hd_grid *lse, const hd_linear_grids *after);

@@ -323,26 +323,40 @@ static heed_status read_gradient(const hd_linear *p, const heed_view *view, cons
   return HEED_OK;
 }
 
-heed_status hd_linear_gradients_read(const hd_linear *p, const heed_view *q, const heed_view *k, const heed_view *v, const heed_view *dout,
-                                     const heed_linear_gradients *given, hd_grid *dout_grid, hd_linear_gradient_grids *out) {
+heed_status hd_linear_gradients_read(const hd_linear *p, const hd_linear_given *given, const heed_linear_gradients *gradients,
+                                     hd_grid *dout, hd_linear_gradient_grids *out) {
   heed_context *context = p->context;
   heed_linear_gradients to = {.size = sizeof to};
   hd_named_view inputs[HD_LINEAR_VIEWS];
-  HD_TRY(hd_options_read(context, "heed_linear_gradients", given, &to, sizeof to));
-  HD_TRY(hd_grid_make(context, dout, "dout", dout_grid));
-  HD_TRY(hd_number(context, dout->type, "dout"));
-  HD_TRY(hd_grid_input(context, dout_grid, dout, "dout", &p->q, p->heads, p->queries, p->dv));
+  HD_TRY(hd_options_read(context, "heed_linear_gradients", gradients, &to, sizeof to));
+  HD_TRY(hd_grid_make(context, given->dout, "dout", dout));
+  HD_TRY(hd_number(context, given->dout->type, "dout"));
+  HD_TRY(hd_grid_input(context, dout, given->dout, "dout", &p->q, p->heads, p->queries, p->dv));
   HD_TRY(read_gradient(p, to.dq, "dq", &p->q, &out->dq));
   HD_TRY(read_gradient(p, to.dk, "dk", &p->k, &out->dk));
   HD_TRY(read_gradient(p, to.dv, "dv", &p->v, &out->dv));
   HD_TRY(read_gradient(p, to.ddecay, "ddecay", &p->decay, &out->ddecay));
   HD_TRY(read_gradient(p, to.dbeta, "dbeta", &p->beta, &out->dbeta));
-  hd_linear_views(p, q, k, v, inputs);
+  hd_linear_views(p, given->q, given->k, given->v, inputs);
   const hd_named_view outputs[] = {{to.dq, "dq"}, {to.dk, "dk"}, {to.dv, "dv"}, {to.ddecay, "ddecay"}, {to.dbeta, "dbeta"}};
-  const hd_named_view up = {dout, "dout"};
+  const hd_named_view others[] = {{given->dout, "dout"}, {given->out, "out"}, {given->lse, "lse"}};
   for (int i = 0; i < HD_COUNT(outputs); i++)
-    if (outputs[i].view) HD_TRY(hd_outputs_apart(context, &outputs[i], &up, 1));
+    if (outputs[i].view) HD_TRY(hd_outputs_apart(context, &outputs[i], others, HD_COUNT(others)));
   return hd_linear_outputs_check(p, inputs, HD_LINEAR_VIEWS, outputs, HD_COUNT(outputs));
+}
+
+/* What a normalised forward pass gave. */
+static heed_status read_forward(struct job *job, const heed_view *out, const heed_view *lse) {
+  const hd_linear *p = job->p;
+  heed_context *context = p->context;
+  if (p->a.unnormalised) return HEED_OK;
+  HD_TRY(hd_grid_make(context, out, "out", &job->out));
+  HD_TRY(hd_grid_input(context, &job->out, out, "out", &p->q, p->heads, p->queries, p->dv));
+  HD_TRY(hd_storable(context, &job->out, "out"));
+  HD_TRY(hd_view_check(context, lse, "lse"));
+  HD_TRY(hd_linear_lse(p, lse, false, &job->lse));
+  HD_REQUIRE(job->lse.type == HEED_F32, context, HEED_E_TYPE, "lse is %s, allowed f32", heed_type_name(job->lse.type));
+  return HEED_OK;
 }
 
 heed_status heed_linear_backward(heed_context *context, const heed_linear_attention *a, const heed_view *q, const heed_view *k,
@@ -353,24 +367,13 @@ heed_status heed_linear_backward(heed_context *context, const heed_linear_attent
   struct job job = {.p = &p};
   HD_TRY(hd_linear_make(context, a, q, k, v, &p));
   HD_TRY(hd_linear_storable(&p));
-  HD_TRY(hd_linear_gradients_read(&p, q, k, v, dout, gradients, &job.dout, &job.to));
+  HD_TRY(read_forward(&job, out, lse));
+  const hd_linear_given given = {q, k, v, p.a.unnormalised ? NULL : out, p.a.unnormalised ? NULL : lse, dout};
+  HD_TRY(hd_linear_gradients_read(&p, &given, gradients, &job.dout, &job.to));
   const hd_grid *grids[] = {&job.dout, &job.to.dq, &job.to.dk, &job.to.dv, &job.to.ddecay, &job.to.dbeta};
   for (int i = 0; i < HD_COUNT(grids); i++)
     if (grids[i]->size) HD_TRY(hd_storable(context, grids[i], i ? "a gradient" : "dout"));
   if (p.a.rule != HEED_RULE_ADD) return hd_linear_rule_backward(&p, &job.dout, &job.to);
-  if (!p.a.unnormalised) {
-    const heed_linear_gradients none = {.size = sizeof none}, *to = gradients ? gradients : &none;
-    const hd_named_view saved[] = {{out, "out"}, {lse, "lse"}};
-    const hd_named_view outputs[] = {{to->dq, "dq"}, {to->dk, "dk"}, {to->dv, "dv"}};
-    HD_TRY(hd_grid_make(context, out, "out", &job.out));
-    HD_TRY(hd_grid_input(context, &job.out, out, "out", &p.q, p.heads, p.queries, p.dv));
-    HD_TRY(hd_storable(context, &job.out, "out"));
-    HD_TRY(hd_view_check(context, lse, "lse"));
-    HD_TRY(hd_linear_lse(&p, lse, false, &job.lse));
-    HD_REQUIRE(job.lse.type == HEED_F32, context, HEED_E_TYPE, "lse is %s, allowed f32", heed_type_name(job.lse.type));
-    for (int i = 0; i < HD_COUNT(outputs); i++)
-      if (outputs[i].view) HD_TRY(hd_outputs_apart(context, &outputs[i], saved, HD_COUNT(saved)));
-  }
   job.values = p.dv + (p.a.unnormalised ? 0 : 1);
   job.v_stride = hd_padded(job.values);
   HD_TRY(hd_linear_maps_new(&p, &job.maps));

@@ -384,7 +384,8 @@ heed_status heed_linear_backward_reference(heed_context *context, const heed_lin
   hd_linear_gradient_grids to;
   struct reference ref = {.p = &p};
   HD_TRY(hd_linear_make(context, a, q, k, v, &p));
-  HD_TRY(hd_linear_gradients_read(&p, q, k, v, dout, gradients, &ref.dout, &to));
+  const hd_linear_given given = {.q = q, .k = k, .v = v, .dout = dout};
+  HD_TRY(hd_linear_gradients_read(&p, &given, gradients, &ref.dout, &to));
   ref.dq = to.dq, ref.dk = to.dk, ref.dv = to.dv, ref.ddecay = to.ddecay, ref.dbeta = to.dbeta;
   hd_fill_zero(&ref.ddecay); // masked keys
   hd_fill_zero(&ref.dbeta);

@@ -123,12 +123,16 @@ static void long_keys_are_stable(void **state) {
     random_source r = {.seed = 5};
     linear_sample s = {.batch = 1, .heads = 1, .kv_heads = 1, .m = 300, .d = 64, .dv = 16, .a.features = HEED_FEATURES_POSITIVE};
     linear_fill(&s, &r, LINEAR_CAUSAL, 64);
-    for (int64_t i = 0; i < s.m * s.d; i++) ((float *)s.view[LK].data)[i] *= absurd ? 100 : 6, ((float *)s.view[LQ].data)[i] *= absurd ? 100 : 4;
+    for (int64_t i = 0; i < s.m * s.d; i++)
+      ((float *)s.view[LK].data)[i] *= absurd ? 100 : 6, ((float *)s.view[LQ].data)[i] *= absurd ? 100 : 4;
     linear_forward(context, &s);
     linear_backward(context, &s);
-    for (int64_t i = 0; i < s.m; i++) assert_true(absurd ? !isnan(((float *)s.view[LLSE].data)[i]) : isfinite(((float *)s.view[LLSE].data)[i]));
-    for (int64_t i = 0; i < s.m * s.dv; i++) assert_true(isfinite(((float *)s.view[LOUT].data)[i]) && isfinite(((float *)s.view[LDV].data)[i]));
-    for (int64_t i = 0; i < s.m * s.d; i++) assert_true(isfinite(((float *)s.view[LDQ].data)[i]) && isfinite(((float *)s.view[LDK].data)[i]));
+    for (int64_t i = 0; i < s.m; i++)
+      assert_true(absurd ? !isnan(((float *)s.view[LLSE].data)[i]) : isfinite(((float *)s.view[LLSE].data)[i]));
+    for (int64_t i = 0; i < s.m * s.dv; i++)
+      assert_true(isfinite(((float *)s.view[LOUT].data)[i]) && isfinite(((float *)s.view[LDV].data)[i]));
+    for (int64_t i = 0; i < s.m * s.d; i++)
+      assert_true(isfinite(((float *)s.view[LDQ].data)[i]) && isfinite(((float *)s.view[LDK].data)[i]));
     linear_free(&s);
   }
 }
