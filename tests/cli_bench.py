@@ -56,6 +56,20 @@ class Bench(Case):
         for row in self.rows("backward", *self.ATTENTION):
             self.assertEqual(row["flops"], 2 * 2 * self.visible_pairs(row) * (6 * 16 + 4 * row["value_dim"]), row)
 
+    def own_pairs(self, n):
+        """Pairs of a row and a key of the same chunk of 64 that it sees, by looking at every pair."""
+        return sum(i // 64 == j // 64 for i in range(n) for j in range(i + 1))
+
+    def test_linear(self):
+        rows = self.rows("linear", *"--n 20,100 --head-dim 16 --value-dim 0,8 --heads 2 --kv-heads 1 --batch 2 --causal 0,1 --backward 0,1 --features elu,hyperbolic --rows 5".split())
+        self.assertEqual(len(rows), 32)
+        for row in rows:
+            projected = 5 if row["features"] == "hyperbolic" else 0
+            d, dv, f, n, heads, keys = 16, row["value_dim"], 2 * projected or 16, row["n"], 4, 2
+            pairs = heads * self.own_pairs(n) * row["causal"]
+            states, own, again = (2 * heads + 3 * keys, 3 * f + 2 * dv, 2) if row["backward"] else (heads + keys, f + dv, 1)
+            self.assertEqual(row["flops"], 2 * f * dv * n * states + 2 * own * pairs + again * 2 * d * projected * n * (heads + keys), row)
+
     def test_layer(self):
         rows = self.rows("layer", *"--batch 2 --width 24 --heads 3 --kv-heads 0,1 --n 5,20 --causal 0,1 --pass forward,backward,both".split())
         self.assertEqual(len(rows), 24)
