@@ -52,7 +52,7 @@ typedef struct heed_translate_options {
       by_value; /* a head's weight of a token counts as it reaches the result: times the length of the token's value vector, the row brought back to the sum 1. A token that is looked at for want of
                     anything better tends to have a short one (Kobayashi et al., "Attention is not only a weight", 2020; here without the output matrix) */
 
-  int64_t batch; /* sources that are under way at once; 0: 32. Changes no bit. */
+  int64_t batch; /* sources that are under way at once, shared out to the threads; 0: 32 for each thread, at most 256. Changes no bit. */
 
   /* Instead of a search each source has the target that stands here, whatever the model would have written: what comes is what it makes of it, scores and weights. Every token counts as the
    * model's softmax has it, forced ones too; a target is over where its ids end. NULL: none are given. */

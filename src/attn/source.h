@@ -20,6 +20,9 @@ struct hd_source {
   /* A cache's: entry b is sequence sequences[b] (NULL: b). */
   const heed_cache *cache;
   const int64_t *sequences;
+  /* Those of rows that branch: entry b is row `first` + b. */
+  const struct hd_branches *branches;
+  int64_t layer, first;
   bool values;
 };
 

@@ -91,13 +91,21 @@ typedef struct {
   const float *x, *w, *bias;
   float *y;
   int64_t y_stride;
-  int64_t next; /* rows from here to the tile that comes next */
+  int64_t next;       /* rows from here to the tile that comes next */
+  const char *ahead;  /* what the product asks for, from where this tile goes on with it */
+  int64_t ahead_step; /* of it in a block of inputs */
 } gemm_tile;
 
 enum { ROW_TRIPLES = (GEMM_ROWS + 2) / 3 };
 
 /* Inputs between two prefetches. */
 enum { GEMM_BLOCK = 16 };
+
+/* Weights come from far too, a group at a time, and once: those of the next group are asked for all along, so that memory is at work while this one is multiplied. */
+INLINE void fetch_ahead(const hd_product *p, const gemm_tile *tile, int64_t block) {
+  const char *at = tile->ahead + block / GEMM_BLOCK * tile->ahead_step, *end = (const char *)p->next + p->next_bytes;
+  for (const char *stop = HD_MIN(at + tile->ahead_step, end); at < stop; at += 64) __builtin_prefetch(at, 0, 2);
+}
 
 /* y is far from the processor, and too scattered for the hardware to foresee: so each block of inputs asks for one row of the next tile's. */
 INLINE void fetch_next(const gemm_tile *tile, int64_t block, const int rows, const int vectors) {
@@ -106,13 +114,13 @@ INLINE void fetch_next(const gemm_tile *tile, int64_t block, const int rows, con
   for (int v = 0; v < vectors * LANES / 16; v++) __builtin_prefetch(y + 16 * v, 1);
 }
 
-/* One link of every chain: input i. Three rows share a pointer, from which the processor's addressing reaches them. */
+/* One link of every chain: input i, whose weights lie at `at`. Three rows share a pointer, from which the processor's addressing reaches them. */
 INLINE void multiply_step(vf sum[GEMM_ROWS][GEMM_VECTORS], const float *const x[ROW_TRIPLES], int64_t x_stride,
-                          const float *const w[GEMM_VECTORS], int64_t i, const int rows, const int vectors) {
+                          const float *const w[GEMM_VECTORS], int64_t at, int64_t i, const int rows, const int vectors) {
   vf b[GEMM_VECTORS];
 #pragma GCC unroll 8
   for (int v = 0; v < vectors; v++) {
-    b[v] = v_load(w[v] + i * HD_PANEL);
+    b[v] = v_load(w[v] + at);
     PIN(b[v]);
   }
 #pragma GCC unroll 8
@@ -124,6 +132,7 @@ INLINE void multiply_step(vf sum[GEMM_ROWS][GEMM_VECTORS], const float *const x[
 }
 
 INLINE void multiply_tile(const hd_product *p, const gemm_tile *tile, const int rows, const int vectors) {
+  const int64_t step = LANES * GEMM_VECTORS == HD_GROUP ? p->w_step : HD_PANEL;
   vf sum[GEMM_ROWS][GEMM_VECTORS];
   const float *x[ROW_TRIPLES], *w[GEMM_VECTORS];
   float *y = tile->y;
@@ -138,14 +147,15 @@ INLINE void multiply_tile(const hd_product *p, const gemm_tile *tile, const int 
     for (int v = 0; v < vectors; v++) sum[r][v] = p->first ? v_set(0.0f) : v_load(y + r * stride + v * LANES);
   for (int64_t block = 0; block < p->inputs; block += GEMM_BLOCK) {
     fetch_next(tile, block, rows, vectors);
+    if (p->next) fetch_ahead(p, tile, block);
     const int64_t end = HD_MIN(block + GEMM_BLOCK, p->inputs);
     int64_t i = block;
 #pragma GCC unroll 1
     for (; i + 1 < end; i += 2) { // two, because the loop's own additions take the ports of multiply-adds on AVX2
-      multiply_step(sum, x, p->x_stride, w, i, rows, vectors);
-      multiply_step(sum, x, p->x_stride, w, i + 1, rows, vectors);
+      multiply_step(sum, x, p->x_stride, w, i * step, i, rows, vectors);
+      multiply_step(sum, x, p->x_stride, w, i * step + step, i + 1, rows, vectors);
     }
-    if (i < end) multiply_step(sum, x, p->x_stride, w, i, rows, vectors);
+    if (i < end) multiply_step(sum, x, p->x_stride, w, i * step, i, rows, vectors);
   }
   FORGET(y); // otherwise the addresses of all rows are kept, on the stack, from the loads above to the stores below
   FORGET(stride);
@@ -185,7 +195,7 @@ static void multiply_any(const hd_product *p, const gemm_tile *tile, int rows, i
 /* A vector of which only `outputs` lanes exist goes through a copy. */
 static void multiply_partial(const hd_product *p, const gemm_tile *tile, int rows, int outputs) {
   float copy[GEMM_ROWS][LANES] = {{0}}, bias[LANES] = {0};
-  gemm_tile inner = {tile->x, tile->w, tile->bias ? bias : NULL, copy[0], LANES, 0};
+  gemm_tile inner = {tile->x, tile->w, tile->bias ? bias : NULL, copy[0], LANES, 0, tile->ahead, tile->ahead_step};
   size_t bytes = (size_t)outputs * sizeof(float);
   if (tile->bias) memcpy(bias, tile->bias, bytes);
   for (int r = 0; r < rows && !p->first; r++) memcpy(copy[r], tile->y + r * tile->y_stride, bytes);
@@ -195,6 +205,10 @@ static void multiply_partial(const hd_product *p, const gemm_tile *tile, int row
 
 void KERNEL(multiply)(const hd_product *p) {
   int vectors = p->outputs / LANES;
+  const int64_t blocks = (p->inputs + GEMM_BLOCK - 1) / GEMM_BLOCK,
+                tiles = (p->rows + GEMM_ROWS - 1) / GEMM_ROWS * ((vectors + GEMM_VECTORS - 1) / GEMM_VECTORS);
+  const int64_t step = p->next ? (p->next_bytes / 64 / (blocks * tiles + 1) + 1) * 64 : 0;
+  int64_t done = 0;
   for (int output = 0; output < p->outputs;) {
     int left = vectors - output / LANES, width = left >= GEMM_VECTORS ? GEMM_VECTORS : left >= 2 ? 2 : left;
     int64_t row = 0;
@@ -205,6 +219,8 @@ void KERNEL(multiply)(const hd_product *p) {
           .bias = p->bias ? p->bias + output : NULL,
           .y = p->y + row * p->y_stride + output,
           .y_stride = p->y_stride,
+          .ahead = p->next ? (const char *)p->next + done++ * blocks * step : NULL,
+          .ahead_step = step,
       };
       int64_t rest = p->rows - row;
       int rows = rest >= GEMM_ROWS ? GEMM_ROWS : rest >= 4 ? 4 : rest >= 2 ? 2 : 1;

@@ -149,14 +149,17 @@ typedef struct hd_rectangle {
 typedef struct hd_product {
   const float *x;
   int64_t x_stride, rows;
-  const float *w;   /* [panel][input][16] */
+  const float *w;   /* [panel][input][16], or packed weights as they lie, [input][panel][16] */
   int64_t w_stride; /* floats from panel to panel */
+  int64_t w_step;   /* floats from input to input; other than 16 only where the kernels take whole groups */
   int64_t inputs;
   bool first;        /* chains begin at +0, otherwise at what y holds */
   const float *bias; /* [outputs], added at the end, or NULL */
   float *y;
   int64_t y_stride;
-  int outputs; /* 1 to HD_GROUP; y beyond them is not touched */
+  int outputs;      /* 1 to HD_GROUP; y beyond them is not touched */
+  const void *next; /* what comes after this product, asked for meanwhile; NULL: nothing is known */
+  int64_t next_bytes;
 } hd_product;
 
 /* What act(x) · gate gives back to x and gate. */
@@ -405,6 +408,7 @@ typedef struct hd_kernels {
   bool takes_bf16;   /* attn_tile takes rows of bf16 as they lie */
   int block_lanes;   /* query lanes of a full block */
   int tile_lanes;    /* query lanes that share a tile of keys: whole blocks, at most HD_MAX_LANES */
+  bool whole_groups; /* multiply takes all outputs of a group at once, so that packed weights of f32 may be read as they lie */
   double peak_flops; /* floating-point operations of one round of `peak` */
 } hd_kernels;
 

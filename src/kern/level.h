@@ -25,9 +25,8 @@ HD_KERNEL_LIST(DECLARE)
 extern const hd_kernels KERNEL(kernels);
 #define ENTRY(type, name, parameters) .name = KERNEL(name),
 const hd_kernels KERNEL(kernels) = {
-    HD_KERNEL_LIST(ENTRY).vector = LANES,
-    .block_lanes = LANES * MAX_VECTORS,
-    .tile_lanes = LANES * MAX_VECTORS * BLOCKS,
+    HD_KERNEL_LIST(ENTRY).vector = LANES,       .block_lanes = LANES * MAX_VECTORS,
+    .tile_lanes = LANES * MAX_VECTORS * BLOCKS, .whole_groups = LANES * GEMM_VECTORS == HD_GROUP,
     .peak_flops = 2.0 * LANES * PEAK_CHAINS,
 };
 #undef ENTRY

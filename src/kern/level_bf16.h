@@ -26,6 +26,7 @@ const hd_kernels KERNEL(kernels) = {
     .block_lanes = LANES * MAX_VECTORS,
     .tile_lanes = LANES * MAX_VECTORS,
     .peak_flops = 2.0 * LANES * PEAK_CHAINS,
+    .whole_groups = LANES * GEMM_VECTORS == HD_GROUP,
     .takes_bf16 = true,
 };
 #undef ENTRY

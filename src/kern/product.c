@@ -3,8 +3,8 @@
  * A piece is a group of 64 outputs for a block of rows and a block of inputs of one product (or several small products of a batch). Its rows are copied so that they lie close
  * together in the second-level cache, then the group's weights are brought into a slab that stays in the nearest caches while all the rows are multiplied by it; chains rest
  * in y between blocks of inputs, or in scratch where y is not f32 with contiguous columns. So what the inner loops read is near, whatever the strides and types. A thread
- * takes pieces that share rows one after another, so that it copies these once, and the same outputs again and again, so that their chains stay near. A single row reads
- * packed weights directly, once. How the work is cut changes no bit (matrix.h). */
+ * takes pieces that share rows one after another, so that it copies these once, and the same outputs again and again, so that their chains stay near. Packed weights of f32 that
+ * a level takes group by group are read where they lie instead, and a single row reads packed weights directly, once. How the work is cut changes no bit (matrix.h). */
 #include "gemm.h"
 #include "matrix.h"
 
@@ -55,7 +55,7 @@ struct work {
       columns_together; /* blocks of rows, counted over the batch, and columns that take a block of inputs before the next */
   int64_t slots, turns; /* pieces of a turn; see claim */
   int64_t piece_panels; /* of a single row */
-  bool x_in_place, y_in_place;
+  bool w_in_place, x_in_place, y_in_place;
   int64_t y_stride; /* of scratch */
   int64_t worker_count;
   struct worker *workers;
@@ -150,6 +150,22 @@ static const float *near_rows(const struct part *part, const hd_rectangle *x, in
   return worker->x_block;
 }
 
+/* The same of packed weights that need no bringing in: the multiply-adds read them where they lie. */
+static void point_at_weights(const struct part *part, int64_t first, int64_t from, hd_product *product) {
+  const hd_panels *panels = &part->work->panels;
+  const int64_t panel = (part->first_output + first) / HD_PANEL;
+  product->w_stride = HD_PANEL;
+  product->w_step = hd_panels_together(panels, panel) * HD_PANEL;
+  product->w = (const float *)(panels->data + hd_panel_offset(panels, panel)) + from * product->w_step;
+}
+
+/* Where the packed weights of a group lie, for inputs from `from` on, and how many bytes they are. */
+static const void *packed_weights(const hd_panels *panels, int64_t panel, int64_t from, int64_t inputs, int64_t *bytes) {
+  const int64_t block = hd_panels_together(panels, panel) * panels->block_bytes;
+  *bytes = hd_ceil_div(inputs, panels->block_inputs) * block;
+  return panels->data + hd_panel_offset(panels, panel) + from / panels->block_inputs * block;
+}
+
 /* All the part's outputs for a block of inputs. */
 static void multiply_block(const struct part *part, int64_t from, int64_t inputs) {
   const struct work *p = part->work;
@@ -162,6 +178,7 @@ static void multiply_block(const struct part *part, int64_t from, int64_t inputs
         .rows = part->rows,
         .w = part->worker->slab,
         .w_stride = inputs * HD_PANEL,
+        .w_step = HD_PANEL,
         .inputs = inputs,
         .first = from == 0 && !p->accumulate,
         .bias = part->bias && p->y_in_place && from + inputs == p->inputs ? part->bias + first : NULL,
@@ -169,7 +186,11 @@ static void multiply_block(const struct part *part, int64_t from, int64_t inputs
         .y_stride = p->y_in_place ? part->y.row_stride : p->y_stride,
         .outputs = (int)HD_MIN(HD_GROUP, part->outputs - first),
     };
-    fill_slab(part, first, product.outputs, from, inputs);
+    const int64_t next = (part->first_output + first) / HD_PANEL + HD_GROUP / HD_PANEL;
+    if (p->panels.data && !p->turned && next < p->panels.panels)
+      product.next = packed_weights(&p->panels, next, from, inputs, &product.next_bytes);
+    if (p->w_in_place) point_at_weights(part, first, from, &product);
+    else fill_slab(part, first, product.outputs, from, inputs);
     p->kernels->multiply(&product);
   }
 }
@@ -271,6 +292,7 @@ static heed_status multiply_many(heed_context *context, struct work *p) {
   // Rows that are read once only, or that lie together as close as copies would.
   p->x_in_place = p->x.type == HEED_F32 && p->x.column_stride == 1 &&
                   (p->outputs <= HD_GROUP || (p->inputs <= BLOCK_INPUTS && p->x.row_stride == p->inputs));
+  p->w_in_place = p->panels.data && p->panels.storage == HD_F32 && !p->turned && p->kernels->whole_groups;
   cut(context, p);
   const int64_t workers = p->worker_count, slab = HD_GROUP * BLOCK_INPUTS, x_block = p->x_in_place ? 0 : p->piece_rows * BLOCK_STRIDE;
   const int64_t y_block = p->y_in_place ? 0 : p->piece_rows * p->y_stride, floats = slab + x_block + y_block + (p->turned ? slab : 0);

@@ -8,7 +8,15 @@
 
 #include "../kern/kernels.h"
 
-enum { BATCH_DEFAULT = 32, LONGEST_DEFAULT = 256, MOST_WIDTH = 1 << 12 };
+#include <stdatomic.h>
+
+enum { LONGEST_DEFAULT = 256, MOST_WIDTH = 1 << 12 };
+
+/* Sources under way at once, unless a number is given: so many for each thread, and in all. */
+enum { BATCH_EACH = 32, BATCH_MOST = 256 };
+
+/* Sources for which a thread is worth decoding alone. */
+enum { LEAST_SHARE = 8 };
 
 /* ---- results ------------------------------------------------------------------------------------------------------------------------- */
 
@@ -19,14 +27,16 @@ typedef struct results {
 
 struct heed_translations {
   heed_context *context;
-  hd_arena arena;
+  hd_arena *arenas; /* [shares]: one for each who decodes, the first also for what follows */
+  int shares;
   results *source; /* [sources] */
   int64_t sources;
 };
 
 void heed_translations_free(heed_translations *t) {
   if (!t) return;
-  hd_arena_free(&t->arena);
+  for (int i = 0; i < t->shares; i++) hd_arena_free(&t->arenas[i]);
+  hd_release(t->context, t->arenas, t->shares, sizeof *t->arenas);
   hd_release(t->context, t, 1, sizeof *t);
 }
 
@@ -76,11 +86,11 @@ typedef struct decoding {
   hd_stepper *stepper;
   const heed_sources *sources;
   heed_translate_options options;
-  heed_translations *out;
+  results *out;                     /* [sources] */
+  hd_arena *results;                /* of what it decodes */
   hd_arena arena;                   /* of what follows, but for what grows */
   int64_t width, looked_at, in_row; /* continuations that a step looks at, and how many of them one row may give */
   int64_t step, longest_source;
-  int64_t *order; /* [sources] numbers of sources, the longest first */
 
   search *searches; /* [batch], those under way first */
   int64_t search_count;
@@ -327,7 +337,7 @@ static heed_status advance(decoding *d) {
 static heed_status keep_weights(decoding *d, const target *t, int64_t length, heed_translation *out) {
   float *to;
   if (!d->options.want_weights) return HEED_OK;
-  HD_TRY(hd_arena_allocate(&d->out->arena, d->context, "weights of a result", t->count * length, sizeof *to, &to));
+  HD_TRY(hd_arena_allocate(d->results, d->context, "weights of a result", t->count * length, sizeof *to, &to));
   for (int64_t at = t->last, i = t->count - 1; at != NONE; at = d->nodes[at].before, i--)
     memcpy(to + i * length, d->weights + d->nodes[at].seen * d->longest_source, (size_t)length * sizeof *to);
   out->weights = to;
@@ -335,14 +345,14 @@ static heed_status keep_weights(decoding *d, const target *t, int64_t length, he
 }
 
 static heed_status keep(decoding *d, const search *s) {
-  results *r = &d->out->source[s->number];
+  results *r = &d->out[s->number];
   const int64_t count = HD_MIN(s->done_count, d->options.best), *begin = d->sources->begin + s->number;
-  HD_TRY(hd_arena_allocate(&d->out->arena, d->context, "results", count, sizeof *r->of, &r->of));
+  HD_TRY(hd_arena_allocate(d->results, d->context, "results", count, sizeof *r->of, &r->of));
   for (; r->count < count; r->count++) {
     const target *t = &s->done[r->count];
     heed_translation *out = &r->of[r->count];
     int32_t *ids;
-    HD_TRY(hd_arena_allocate(&d->out->arena, d->context, "results", t->count, sizeof *ids, &ids));
+    HD_TRY(hd_arena_allocate(d->results, d->context, "results", t->count, sizeof *ids, &ids));
     write_ids(d, t, ids);
     *out = (heed_translation){.ids = ids, .count = t->count, .score = t->score, .log_probability = t->sum, .ended = t->ended};
     HD_TRY(keep_weights(d, t, begin[1] - begin[0], out));
@@ -408,18 +418,6 @@ static heed_status decode_batch(decoding *d, const int64_t *order, int64_t count
   return HEED_OK;
 }
 
-typedef struct batch {
-  decoding *d;
-  const int64_t *order;
-  int64_t count;
-  heed_status status;
-} batch;
-
-static void lead(void *argument) {
-  batch *b = argument;
-  b->status = decode_batch(b->d, b->order, b->count);
-}
-
 /* ---- all sources ------------------------------------------------------------------------------------------------------------------------- */
 
 static heed_status check_weights(const hd_stepper *stepper, const heed_translate_options *o) {
@@ -446,7 +444,6 @@ static heed_status finish_options(const hd_stepper *stepper, heed_translate_opti
   if (!o->best) o->best = 1;
   if (!o->width || o->sample) o->width = o->sample ? o->best : 1;
   if (!o->most) o->most = HD_MIN(stepper->longest, LONGEST_DEFAULT);
-  if (!o->batch) o->batch = BATCH_DEFAULT;
   HD_REQUIRE(o->best <= o->width, context, HEED_E_ARGUMENT, "best: got %lld, allowed up to the width of the search, %lld",
              (long long)o->best, (long long)o->width);
   return check_weights(stepper, o);
@@ -489,18 +486,6 @@ static int by_length(const void *left, const void *right) {
   return a->number < b->number ? -1 : a->number > b->number;
 }
 
-/* Sources of like length are translated together: less padding, and they end at about the same time. */
-static heed_status sort_sources(decoding *d) {
-  const int64_t count = d->sources->count;
-  measured *all;
-  HD_TRY(hd_arena_allocate(&d->arena, d->context, "the order of sources", count, sizeof *d->order, &d->order));
-  HD_TRY(hd_arena_allocate(&d->arena, d->context, "the order of sources", count, sizeof *all, &all));
-  for (int64_t i = 0; i < count; i++) all[i] = (measured){i, d->sources->begin[i + 1] - d->sources->begin[i]};
-  qsort(all, (size_t)count, sizeof *all, by_length);
-  for (int64_t i = 0; i < count; i++) d->order[i] = all[i].number;
-  return HEED_OK;
-}
-
 static heed_status make_room(decoding *d, int64_t batch) {
   heed_context *context = d->context;
   const int64_t width = d->width, rows = batch * width, targets = d->stepper->targets;
@@ -521,21 +506,129 @@ static heed_status make_room(decoding *d, int64_t batch) {
   return hd_arena_allocate(arena, context, "what may come next", width * d->in_row, sizeof *d->merged, &d->merged);
 }
 
-static heed_status decode_all(decoding *d) {
-  const int64_t count = d->sources->count, at_once = HD_MIN(d->options.batch, count);
-  HD_TRY(hd_arena_allocate(&d->out->arena, d->context, "results", count, sizeof *d->out->source, &d->out->source));
-  d->out->sources = count;
-  if (count == 0) return HEED_OK;
-  d->stepper->most_rows = at_once * d->width;
-  HD_TRY(sort_sources(d));
-  HD_TRY(make_room(d, at_once));
-  for (int64_t i = 0; i < count; i += at_once) {
-    HD_TRY(hd_progress(d->context, "translate", i, count));
-    batch here = {d, d->order + i, HD_MIN(at_once, count - i), HEED_OK};
-    hd_with_crew(d->context, lead, &here); // a step hands out dozens of small pieces of work
-    HD_TRY(here.status);
+/* ---- who decodes what ---------------------------------------------------------------------------------------------------------------------- */
+
+/* All sources, cut into batches of one size, which are decoded one by one, or by several threads, each alone with a stepper of its own: so they wait for each other at the end only. */
+typedef struct team {
+  heed_context *context;
+  const heed_sources *sources;
+  heed_translations *out;
+  hd_arena arena;
+  int64_t *order; /* [sources] numbers of sources, the longest first */
+  int64_t at_once, batches;
+  _Atomic int64_t next; /* batch */
+  int64_t end;          /* of the batches that are to be decoded now */
+  struct member *members;
+  int count;
+} team;
+
+typedef struct member {
+  decoding d;
+  heed_context own; /* where there are several */
+  heed_status status;
+} member;
+
+/* Sources of like length are translated together: less padding, and they end at about the same time. */
+static heed_status sort_sources(team *t) {
+  const int64_t count = t->sources->count;
+  measured *all;
+  HD_TRY(hd_arena_allocate(&t->arena, t->context, "the order of sources", count, sizeof *t->order, &t->order));
+  HD_TRY(hd_arena_allocate(&t->arena, t->context, "the order of sources", count, sizeof *all, &all));
+  for (int64_t i = 0; i < count; i++) all[i] = (measured){i, t->sources->begin[i + 1] - t->sources->begin[i]};
+  qsort(all, (size_t)count, sizeof *all, by_length);
+  for (int64_t i = 0; i < count; i++) t->order[i] = all[i].number;
+  return HEED_OK;
+}
+
+/* How many decode, and batches of how many sources. */
+static void share_out(team *t, const hd_stepper *stepper, int64_t batch) {
+  const int threads = stepper->kind->again ? t->context->threads : 1;
+  const int64_t count = t->sources->count, under_way = HD_MIN(count, batch ? batch : HD_MIN(BATCH_EACH * threads, BATCH_MOST));
+  t->count = (int)HD_CLAMP(under_way / LEAST_SHARE, 1, threads);
+  // The same for all: batches of one size, as many for each.
+  t->batches = hd_ceil_div(hd_ceil_div(count, HD_MAX(under_way / t->count, 1)), t->count) * t->count;
+  t->at_once = HD_MAX(hd_ceil_div(count, t->batches), 1);
+  t->batches = hd_ceil_div(count, t->at_once);
+}
+
+/* The batches that nobody has taken. */
+static heed_status decode_batches(team *t, decoding *d) {
+  for (int64_t i; (i = atomic_fetch_add_explicit(&t->next, 1, memory_order_relaxed)) < t->end;) {
+    const int64_t first = i * t->at_once;
+    HD_TRY(decode_batch(d, t->order + first, HD_MIN(t->at_once, t->sources->count - first)));
   }
-  return hd_progress(d->context, "translate", count, count);
+  return HEED_OK;
+}
+
+static void decode_share(void *argument, int64_t i, int worker) {
+  (void)worker;
+  team *t = argument;
+  if (t->members[i].status == HEED_OK) t->members[i].status = decode_batches(t, &t->members[i].d);
+}
+
+static void decode_alone(void *argument) { decode_share(argument, 0, 0); }
+
+/* All batches; where somebody wants to know how far it is, in turns of one batch for each. */
+static heed_status decode_all(team *t) {
+  heed_context *context = t->context;
+  const int64_t turn = context->progress ? t->count : t->batches;
+  for (t->end = 0; t->end < t->batches;) {
+    HD_TRY(hd_progress(context, "translate", t->end * t->at_once, t->sources->count));
+    atomic_store(&t->next, t->end);
+    t->end = HD_MIN(t->end + turn, t->batches);
+    if (t->count > 1) hd_parallel(context, t->count, decode_share, t);
+    else hd_with_crew(context, decode_alone, t); // a step hands out dozens of small pieces of work
+    for (member *m = t->members; m < t->members + t->count; m++)
+      if (m->status != HEED_OK) return m->d.context == context ? m->status : hd_fail(context, m->status, "%s", m->own.error);
+  }
+  return hd_progress(context, "translate", t->sources->count, t->sources->count);
+}
+
+static heed_status open_member(team *t, const decoding *common, member *m, hd_arena *results) {
+  m->d = *common;
+  m->d.out = t->out->source;
+  m->d.results = results;
+  hd_arena_init(&m->d.arena, t->context);
+  if (t->count > 1) {
+    m->own = *t->context;
+    m->own.threads = 1;
+    m->own.progress = NULL;
+    m->own.error[0] = 0;
+    m->d.context = &m->own;
+    m->d.stepper = NULL;
+    HD_TRY(common->stepper->kind->again(common->stepper, m->d.context, &m->d.stepper));
+  }
+  m->d.stepper->most_rows = t->at_once * m->d.width;
+  return make_room(&m->d, t->at_once);
+}
+
+static void close_member(const team *t, member *m) {
+  heed_context *context = m->d.context;
+  if (!context) return; // never opened
+  hd_release(context, m->d.nodes, m->d.node_room, sizeof *m->d.nodes);
+  hd_release(context, m->d.weights, m->d.weight_room, sizeof *m->d.weights);
+  hd_arena_free(&m->d.arena);
+  if (t->count > 1) hd_stepper_free(m->d.stepper);
+}
+
+static heed_status decode_sources(team *t, const decoding *common) {
+  const int64_t count = t->sources->count;
+  heed_translations *out = t->out;
+  HD_TRY(hd_allocate(t->context, "results", t->count, sizeof *out->arenas, &out->arenas));
+  for (out->shares = 0; out->shares < t->count; out->shares++) hd_arena_init(&out->arenas[out->shares], t->context);
+  HD_TRY(hd_arena_allocate(out->arenas, t->context, "results", count, sizeof *out->source, &out->source));
+  out->sources = count;
+  if (count == 0) return HEED_OK;
+  HD_TRY(sort_sources(t));
+  HD_TRY(hd_arena_allocate(&t->arena, t->context, "who decodes", t->count, sizeof *t->members, &t->members));
+  heed_status status = HEED_OK;
+  for (int i = 0; i < t->count && status == HEED_OK; i++) {
+    status = open_member(t, common, &t->members[i], &out->arenas[i]);
+    if (status != HEED_OK && t->count > 1) hd_fail(t->context, status, "%s", t->members[i].own.error);
+  }
+  if (status == HEED_OK) status = decode_all(t);
+  for (int i = 0; i < t->count; i++) close_member(t, &t->members[i]);
+  return status;
 }
 
 heed_status hd_decode(hd_stepper *stepper, const heed_sources *sources, const heed_translate_options *given, heed_translations **out) {
@@ -551,16 +644,15 @@ heed_status hd_decode(hd_stepper *stepper, const heed_sources *sources, const he
   d.looked_at = HD_MAX(2, 1 + stepper->rules.end_count) * d.width;
   const bool searches = !d.options.sample && !d.options.targets;
   d.in_row = searches ? HD_MIN(d.looked_at, stepper->targets) : 0;
-  HD_TRY(hd_allocate(context, "results", 1, sizeof *d.out, &d.out));
-  *d.out = (heed_translations){.context = context};
-  hd_arena_init(&d.out->arena, context);
-  hd_arena_init(&d.arena, context);
-  heed_status status = decode_all(&d);
-  hd_release(context, d.nodes, d.node_room, sizeof *d.nodes);
-  hd_release(context, d.weights, d.weight_room, sizeof *d.weights);
-  hd_arena_free(&d.arena);
-  if (status == HEED_OK) *out = d.out;
-  else heed_translations_free(d.out);
+  team t = {.context = context, .sources = sources};
+  HD_TRY(hd_allocate(context, "results", 1, sizeof *t.out, &t.out));
+  *t.out = (heed_translations){.context = context};
+  hd_arena_init(&t.arena, context);
+  share_out(&t, stepper, d.options.batch);
+  heed_status status = decode_sources(&t, &d);
+  hd_arena_free(&t.arena);
+  if (status == HEED_OK) *out = t.out;
+  else heed_translations_free(t.out);
   return status;
 }
 

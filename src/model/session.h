@@ -3,6 +3,7 @@
 #define HD_SESSION_H
 
 #include "../attn/attention.h"
+#include "../attn/branches.h"
 #include "model.h"
 
 /* ---- working memory ------------------------------------------------------------------------------------------------------- */
@@ -36,7 +37,8 @@ typedef struct hd_pass hd_pass;
 struct hd_pass {
   heed_context *context;
   const heed_model *model; /* or its encoder */
-  heed_cache *cache;       /* NULL where the model is bidirectional: its sequences are within the pass */
+  heed_cache *cache;       /* NULL where the model is bidirectional: its sequences are within the pass; or where instead there are */
+  hd_branches *branches;   /* with room for this pass: each span is one row, and they are its rows */
   const heed_cache *cross; /* of the sources; NULL unless spec.cross */
   hd_scratch *scratch;
   const int32_t *ids;   /* [rows] */

@@ -36,6 +36,8 @@ typedef struct hd_stepper_kind {
   /* The rows are now [0, rows), of which row r goes on from what was row parents[r]. Any parent may come more than once, or not at all: it is then forgotten. */
   heed_status (*choose)(hd_stepper *stepper, int64_t rows, const int32_t *parents);
   void (*close)(hd_stepper *stepper);
+  /* Another of the same model, without rows, that works in a context of its own, at the same time. NULL: there is only one. */
+  heed_status (*again)(const hd_stepper *stepper, heed_context *context, hd_stepper **out);
 } hd_stepper_kind;
 
 /* What every stepper begins with. After an error only close may follow. */

@@ -309,8 +309,12 @@ static void free_stepper(hd_stepper *stepper) {
   hd_release(context, t, 1, sizeof *t);
 }
 
+static heed_status again(const hd_stepper *stepper, heed_context *context, hd_stepper **out) {
+  return hd_stepper_recurrent(context, ((const recurrent *)stepper)->model, out);
+}
+
 heed_status hd_stepper_recurrent(heed_context *context, heed_model *model, hd_stepper **out) {
-  static const hd_stepper_kind kind = {start, step, choose, free_stepper};
+  static const hd_stepper_kind kind = {start, step, choose, free_stepper, again};
   hd_stepper base;
   const hd_recurrent_model *m = model->recurrent;
   const hd_recurrent_spec *s = &m->spec;

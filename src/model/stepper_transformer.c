@@ -1,24 +1,17 @@
-/* stepper_transformer.c: how decoding sees a transformer with encoder and decoder: a row is a sequence of the decoder's cache, which looks at one source of the cross cache.
- *
- * Rows that go on from one row share its pages (heed_cache_fork); the first of them goes on in the row's own sequence. Sequences that no row has are free. */
+/* stepper_transformer.c: how decoding sees a transformer with encoder and decoder: its rows are those of branches (attn/branches.h), and each looks at one source of the cross cache. */
 #include "session.h"
 #include "stepper.h"
 
 #include <math.h>
 
-typedef struct row {
-  int64_t sequence, source, length;
-} row;
-
 typedef struct transformer {
   hd_stepper base;
   heed_model *model;
-  heed_cache *cache, *cross;
-  int64_t sequences, sources; /* that the two have room for */
+  hd_branches *branches;
+  heed_cache *cross;
+  int64_t room, sources; /* rows of the one, sources of the other */
   hd_scratch scratch, encoder_scratch;
-  row *rows, *next; /* [sequences] */
-  hd_span *spans;   /* [sequences] */
-  bool *taken;      /* [sequences] */
+  hd_span *spans, *next; /* [room] */
   int64_t count;
 } transformer;
 
@@ -26,28 +19,23 @@ typedef struct transformer {
 
 static void release_rows(transformer *t) {
   heed_context *context = t->base.context;
-  heed_cache_free(t->cache);
-  hd_release(context, t->rows, t->sequences, sizeof *t->rows);
-  hd_release(context, t->next, t->sequences, sizeof *t->next);
-  hd_release(context, t->spans, t->sequences, sizeof *t->spans);
-  hd_release(context, t->taken, t->sequences, sizeof *t->taken);
-  t->cache = NULL;
-  t->rows = t->next = NULL;
-  t->spans = NULL;
-  t->taken = NULL;
+  hd_branches_free(t->branches);
+  hd_release(context, t->spans, t->room, sizeof *t->spans);
+  hd_release(context, t->next, t->room, sizeof *t->next);
+  t->branches = NULL;
+  t->spans = t->next = NULL;
 }
 
-/* Room for so many rows; what rows there were is forgotten where that takes another cache. */
+/* Room for so many rows; what rows there were is forgotten where that takes other branches. */
 static heed_status reserve_rows(transformer *t, int64_t rows) {
   heed_context *context = t->base.context;
-  if (t->cache && rows <= t->sequences) return HEED_OK;
+  const hd_transformer_spec *spec = &t->model->spec;
+  if (t->branches && rows <= t->room) return HEED_OK;
   release_rows(t);
-  t->sequences = rows;
-  HD_TRY(hd_stack_cache_new(context, t->model, rows, &t->cache));
-  HD_TRY(hd_allocate(context, "rows under way", rows, sizeof *t->rows, &t->rows));
-  HD_TRY(hd_allocate(context, "rows under way", rows, sizeof *t->next, &t->next));
+  t->room = rows;
+  HD_TRY(hd_branches_new(context, spec->layers, spec->kv_heads, spec->head_dim, rows, &t->branches));
   HD_TRY(hd_allocate(context, "rows under way", rows, sizeof *t->spans, &t->spans));
-  return hd_allocate(context, "rows under way", rows, sizeof *t->taken, &t->taken);
+  return hd_allocate(context, "rows under way", rows, sizeof *t->next, &t->next);
 }
 
 static heed_status reserve_sources(transformer *t, int64_t sources) {
@@ -75,19 +63,14 @@ static heed_status read_sources(transformer *t, const heed_sources *sources) {
   return status;
 }
 
-static heed_status forget(transformer *t, int64_t sequence) {
-  for (int64_t i = 0; i < t->model->spec.layers; i++) HD_TRY(heed_cache_truncate(t->cache, sequence * t->model->spec.layers + i, 0));
-  return HEED_OK;
-}
-
 static heed_status start(hd_stepper *stepper, const heed_sources *sources) {
   transformer *t = (transformer *)stepper;
   t->count = 0;
   HD_TRY(reserve_rows(t, HD_MAX(stepper->most_rows, sources->count)));
   HD_TRY(reserve_sources(t, sources->count));
   HD_TRY(read_sources(t, sources));
-  for (int64_t i = 0; i < t->sequences; i++) HD_TRY(forget(t, i));
-  for (; t->count < sources->count; t->count++) t->rows[t->count] = (row){.sequence = t->count, .source = t->count};
+  hd_branches_begin(t->branches, sources->count);
+  for (; t->count < sources->count; t->count++) t->spans[t->count] = (hd_span){.rows = 1, .source = t->count};
   return HEED_OK;
 }
 
@@ -152,19 +135,19 @@ static heed_status add_weights(void *user, const hd_pass *pass, const hd_mixing 
   return status;
 }
 
-static int64_t source_length(const transformer *t, const row *r) { return heed_cache_length(t->cross, r->source * t->model->spec.layers); }
+static int64_t source_length(const transformer *t, const hd_span *row) {
+  return heed_cache_length(t->cross, row->source * t->model->spec.layers);
+}
 
 static heed_status step(hd_stepper *stepper, const int32_t *ids, float *logits, const hd_step_weights *weights) {
   transformer *t = (transformer *)stepper;
-  for (int64_t i = 0; i < t->count; i++) {
-    const row *r = &t->rows[i];
-    t->spans[i] = (hd_span){.rows = 1, .first = r->length, .sequence = r->sequence, .source = r->source};
-    if (weights) memset(weights->to + i * weights->stride, 0, (size_t)source_length(t, r) * sizeof *weights->to);
-  }
+  for (int64_t i = 0; i < t->count && weights; i++)
+    memset(weights->to + i * weights->stride, 0, (size_t)source_length(t, &t->spans[i]) * sizeof *weights->to);
+  HD_TRY(hd_branches_grow(t->branches));
   HD_TRY(hd_scratch_reserve(stepper->context, &t->model->spec, &t->scratch, t->count));
   HD_TRY(hd_transformer_run(&(hd_pass){.context = stepper->context,
                                        .model = t->model,
-                                       .cache = t->cache,
+                                       .branches = t->branches,
                                        .cross = t->cross,
                                        .scratch = &t->scratch,
                                        .ids = ids,
@@ -175,40 +158,19 @@ static heed_status step(hd_stepper *stepper, const int32_t *ids, float *logits, 
                                        .logit_rows = t->count,
                                        .mixed = weights ? add_weights : NULL,
                                        .mixed_user = (void *)weights}));
-  for (int64_t i = 0; i < t->count; i++) t->rows[i].length++;
+  for (int64_t i = 0; i < t->count; i++) t->spans[i].first++;
   return HEED_OK;
 }
 
-/* ---- rows that go on ------------------------------------------------------------------------------------------------------------------ */
-
-static heed_status share_pages(transformer *t, const row *from, int64_t to) {
-  const int64_t layers = t->model->spec.layers;
-  HD_TRY(forget(t, to));
-  for (int64_t i = 0; i < layers; i++) HD_TRY(heed_cache_fork(t->cache, from->sequence * layers + i, from->length, to * layers + i));
-  return HEED_OK;
-}
-
-/* Whoever is the first to go on from a row keeps its sequence; for the others there are as many free ones as rows have ended, or there were never rows in. */
 static heed_status choose(hd_stepper *stepper, int64_t rows, const int32_t *parents) {
   transformer *t = (transformer *)stepper;
-  HD_REQUIRE(rows <= t->sequences, stepper->context, HEED_E_ARGUMENT, "%s: more rows than were announced (got %lld, allowed %lld)",
-             stepper->name, (long long)rows, (long long)t->sequences);
-  memset(t->taken, 0, (size_t)t->sequences * sizeof *t->taken);
-  for (int64_t r = 0; r < rows; r++) {
-    t->next[r] = t->rows[parents[r]];
-    if (t->taken[t->next[r].sequence]) t->next[r].sequence = -1;
-    else t->taken[t->next[r].sequence] = true;
-  }
-  for (int64_t r = 0, free = 0; r < rows; r++) {
-    if (t->next[r].sequence >= 0) continue;
-    while (t->taken[free]) free++;
-    t->taken[free] = true;
-    t->next[r].sequence = free;
-    HD_TRY(share_pages(t, &t->rows[parents[r]], free));
-  }
-  row *rows_before = t->rows;
-  t->rows = t->next;
-  t->next = rows_before;
+  HD_REQUIRE(rows <= t->room, stepper->context, HEED_E_ARGUMENT, "%s: more rows than were announced (got %lld, allowed %lld)",
+             stepper->name, (long long)rows, (long long)t->room);
+  hd_branches_choose(t->branches, rows, parents);
+  for (int64_t r = 0; r < rows; r++) t->next[r] = t->spans[parents[r]];
+  hd_span *before = t->spans;
+  t->spans = t->next;
+  t->next = before;
   t->count = rows;
   return HEED_OK;
 }
@@ -226,8 +188,12 @@ static void free_stepper(hd_stepper *stepper) {
   hd_release(context, t, 1, sizeof *t);
 }
 
+static heed_status again(const hd_stepper *stepper, heed_context *context, hd_stepper **out) {
+  return hd_stepper_transformer(context, ((const transformer *)stepper)->model, out);
+}
+
 heed_status hd_stepper_transformer(heed_context *context, heed_model *model, hd_stepper **out) {
-  static const hd_stepper_kind kind = {start, step, choose, free_stepper};
+  static const hd_stepper_kind kind = {start, step, choose, free_stepper, again};
   hd_stepper base;
   transformer *t;
   *out = NULL;

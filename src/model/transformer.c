@@ -82,11 +82,16 @@ static heed_view heads_of(const hd_pass *pass, int64_t row, int64_t rows, int64_
   return (heed_view){pass->scratch->qkv + row * stride + column, HEED_F32, 3, {heads, rows, d}, {d, stride, 1}};
 }
 
-/* Keys and values into the cache. */
+/* Keys and values to where the next rows find them. */
 static heed_status store(const hd_pass *pass, int64_t layer) {
   const hd_transformer_spec *spec = &pass->model->spec;
   const int64_t q = spec->heads * spec->head_dim, kv = spec->kv_heads * spec->head_dim;
   int64_t row = 0;
+  if (pass->branches) {
+    const float *keys = pass->scratch->qkv + q;
+    hd_branches_put(pass->branches, layer, keys, keys + kv, pass->model->layers->qkv.outputs);
+    return HEED_OK;
+  }
   for (const hd_span *span = pass->spans; span < pass->spans + pass->span_count; row += span++->rows) {
     const heed_view k = heads_of(pass, row, span->rows, q, spec->kv_heads), v = heads_of(pass, row, span->rows, q + kv, spec->kv_heads);
     HD_TRY(heed_cache_append(pass->cache, span->sequence * spec->layers + layer, &k, &v));
@@ -151,15 +156,16 @@ static heed_view grid_of(const entries *e, float *rows, int64_t stride, int64_t 
   return (heed_view){rows + e->row * stride, HEED_F32, 4, {e->count, heads, e->rows, d}, {e->rows * stride, d, stride, 1}};
 }
 
-/* Where keys or values of the entries lie: in the rows of the pass itself where the model is bidirectional, else in a cache. */
-static heed_status source_of(const hd_pass *pass, heed_stage stage, const entries *e, bool values, hd_source *out) {
+/* Where keys or values of the entries lie: in the rows of the pass itself where the model is bidirectional, else in a cache or in branches. */
+static heed_status source_of(const hd_pass *pass, heed_stage stage, int64_t layer, const entries *e, bool values, hd_source *out) {
   const hd_transformer_spec *spec = &pass->model->spec;
   if (stage != HEED_STAGE_CROSS && spec->bidirectional) {
     const int64_t column = (spec->heads + (values ? spec->kv_heads : 0)) * spec->head_dim;
     const heed_view view = grid_of(e, pass->scratch->qkv + column, pass->model->layers->qkv.outputs, spec->kv_heads, spec->head_dim);
     return hd_source_of_view(pass->context, &view, values ? "v" : "k", out);
   }
-  hd_source_of_cache(pass->context, stage == HEED_STAGE_CROSS ? pass->cross : pass->cache, e->sequence, e->count, values, out);
+  if (stage != HEED_STAGE_CROSS && pass->branches) hd_source_of_branches(pass->branches, layer, e->row, e->count, values, out);
+  else hd_source_of_cache(pass->context, stage == HEED_STAGE_CROSS ? pass->cross : pass->cache, e->sequence, e->count, values, out);
   return HEED_OK;
 }
 
@@ -199,8 +205,8 @@ static heed_status attend(const hd_pass *pass, heed_stage stage, int64_t layer, 
     hd_mixing mixing = {.stage = stage, .layer = layer, .keys = *e.length, .row = e.row, .attention = &a, .k = &k, .v = &v};
     mixing.q = grid_of(&e, s->qkv, q_stride, spec->heads, spec->head_dim);
     mixing.out = grid_of(&e, s->mixed, spec->heads * spec->head_dim, spec->heads, spec->head_dim);
-    HD_TRY(source_of(pass, stage, &e, false, &k));
-    HD_TRY(source_of(pass, stage, &e, true, &v));
+    HD_TRY(source_of(pass, stage, layer, &e, false, &k));
+    HD_TRY(source_of(pass, stage, layer, &e, true, &v));
     HD_TRY(mix(pass, &mixing));
   }
   return HEED_OK;

@@ -50,6 +50,7 @@ static void multiply(const hd_kernels *kernels, const rows_product *p) {
                                 .rows = p->rows,
                                 .w = p->w->panels + first * p->w->inputs,
                                 .w_stride = p->w->inputs * HD_PANEL,
+                                .w_step = HD_PANEL,
                                 .inputs = p->w->inputs,
                                 .first = !p->accumulate,
                                 .bias = p->bias ? p->bias + first : NULL,

@@ -82,7 +82,7 @@ static heed_status choose(hd_stepper *stepper, int64_t rows, const int32_t *pare
 
 static void nothing(hd_stepper *stepper) { (void)stepper; }
 
-static const hd_stepper_kind kind = {start, step, choose, nothing};
+static const hd_stepper_kind kind = {start, step, choose, nothing, NULL};
 static const int32_t end_two[] = {2};
 
 static hashed stepper_of(heed_context *context, int64_t targets, const int32_t *ends, int64_t end_count) {

@@ -1,5 +1,6 @@
 /* Models with an encoder and a decoder, decoded row by row: greedy and beam search find what transformers finds, the weights of every head and the log-probabilities of given targets are those
  * expected, and all of it has the same bits in any company. */
+#include "../counting_allocator.h"
 #include "../pair_families.h"
 #include "../translations.h"
 
@@ -224,6 +225,82 @@ static void bits_do_not_depend_on_company(void **state) {
   }
 }
 
+/* A host that has one thread after all. */
+static void one_after_another(void *user, int threads, int64_t count, heed_parallel_body body, void *argument) {
+  (void)threads;
+  ++*(int64_t *)user;
+  for (int64_t i = 0; i < count; i++) body(argument, i, 0);
+}
+
+static bool stop_at(void *user, const char *what, int64_t done, int64_t total) {
+  (void)what, (void)total;
+  return done < *(int64_t *)user;
+}
+
+/* Sources enough for each thread to decode some alone: the same bits as one thread's, whoever takes what; a call that is stopped, or gets no memory, leaves nothing behind. */
+static void threads_share_sources_out(void **state) {
+  (void)state;
+  enum { COUNT = 50 };
+  expected e = {0};
+  int32_t ids[COUNT * 32];
+  int64_t begin[COUNT + 1] = {0}, regions = 0, stop = INT64_MAX;
+  expect_begin(&e, families[0]);
+  for (int64_t i = 0; i < COUNT; i++) {
+    const int64_t row = i % 2, length = 2 + i % 11;
+    memcpy(ids + begin[i], e.sources + e.source_begin[row], (size_t)length * sizeof *ids);
+    begin[i + 1] = begin[i] + length;
+  }
+  const heed_sources many = {ids, begin, COUNT};
+  heed_translate_options o = {.size = sizeof o, .width = 3, .best = 2, .most = 12, .want_weights = true};
+  heed_translations *whole, *other;
+  heed_context *alone = test_context(&(heed_options){.size = sizeof(heed_options), .threads = 1});
+  ok(alone, heed_translate(alone, e.f.model, &many, &o, &whole));
+  for (int threads = 2; threads <= 3; threads++)
+    for (int host = 0; host < 2; host++) {
+      heed_options options = {.size = sizeof options, .threads = threads};
+      if (host) options.parallel_for = one_after_another, options.parallel_user = &regions;
+      heed_context *several = test_context(&options);
+      for (int64_t batch = 0; batch <= 48; batch += 24) { // of 48 with three threads: 16 each
+        o.batch = batch;
+        ok(several, heed_translate(several, e.f.model, &many, &o, &other));
+        for (int64_t i = 0; i < COUNT; i++) same_translations(whole, i, other, i, begin[i + 1] - begin[i]);
+        heed_translations_free(other);
+      }
+      assert_true(!host || regions == 3); // a call is one region, whatever it decodes
+      regions = 0;
+      heed_context_free(several);
+    }
+  o.batch = 0;
+
+  ledger l = {.budget = -1};
+  heed_options options = {.size = sizeof options, .threads = 2, .allocator = {&l, ledger_allocate, ledger_release}};
+  options.parallel_for = one_after_another, options.parallel_user = &regions;
+  options.progress = stop_at, options.progress_user = &stop;
+  heed_context *counted = test_context(&options);
+  const int64_t live = l.live, calls = l.calls;
+  ok(counted, heed_translate(counted, e.f.model, &many, &o, &other));
+  for (int64_t i = 0; i < COUNT; i++) same_translations(whole, i, other, i, begin[i + 1] - begin[i]);
+  heed_translations_free(other);
+  const int64_t requests = l.calls - calls;
+  stop = COUNT / 2;
+  o.batch = 20;
+  assert_int_equal(heed_translate(counted, e.f.model, &many, &o, &other), HEED_E_CANCELLED);
+  assert_null(other);
+  stop = INT64_MAX;
+  o.batch = 0;
+  for (int64_t i = 0; i < requests; i += 1 + i / 10) {
+    l.budget = i;
+    assert_int_equal(heed_translate(counted, e.f.model, &many, &o, &other), HEED_E_MEMORY);
+    assert_non_null(strstr(heed_error(counted), "memory"));
+    assert_null(other);
+    assert_int_equal(l.live, live);
+  }
+  heed_context_free(counted);
+  heed_translations_free(whole);
+  heed_context_free(alone);
+  expect_end(&e);
+}
+
 static void what_does_not_translate_is_refused(void **state) {
   (void)state;
   heed_model *model = test_model(context, TEST_EXPECTED "families/gpt2");
@@ -239,6 +316,7 @@ int main(void) {
       cmocka_unit_test(weights_are_those_expected),
       cmocka_unit_test(weights_by_value),
       cmocka_unit_test(bits_do_not_depend_on_company),
+      cmocka_unit_test(threads_share_sources_out),
       cmocka_unit_test(what_does_not_translate_is_refused),
   };
   context = test_context(NULL);
