@@ -117,11 +117,18 @@ static int32_t forced(const decoding *d) {
   return d->step == 0 ? rules->forced_first : -1;
 }
 
+/* Tokens whose largest logit is looked at before they are, one by one: in most stretches of a long row none is likely enough. */
+enum { STRETCH = 128 };
+
 /* The likeliest tokens, likeliest first, among equals the lower id: each that is likelier than the last of them is put in its place, which few of a long row are. */
-static int64_t likeliest(const float *logits, int64_t n, int64_t most, candidate *to) {
+static int64_t likeliest(const hd_kernels *kernels, const float *logits, int64_t n, int64_t most, candidate *to) {
   int64_t count = 0;
   float least = -INFINITY;
   for (int64_t id = 0; id < n; id++) {
+    if (id % STRETCH == 0 && kernels->row_max(logits + id, HD_MIN(STRETCH, n - id)) <= least) {
+      id += STRETCH - 1;
+      continue;
+    }
     if (logits[id] <= least) continue;
     int64_t at = count < most ? count++ : most - 1;
     for (; at > 0 && to[at - 1].logit < logits[id]; at--) to[at] = to[at - 1];
@@ -138,8 +145,9 @@ static void look_at_row(void *argument, int64_t row, int worker) {
   const hd_target_rules *rules = &d->stepper->rules;
   const int64_t targets = d->stepper->targets;
   float *logits = d->logits + row * targets;
+  const hd_kernels *kernels = hd_kernels_of(d->context);
   hd_softmax_sums sums;
-  hd_kernels_of(d->context)->softmax_sums(logits, targets, &sums);
+  kernels->softmax_sums(logits, targets, &sums);
   d->log_sum[row] = (double)sums.maximum + log(sums.sum);
   if (d->options.targets) return; // each counts as the model's softmax has it
   for (int64_t i = 0; i < rules->never_count; i++) logits[rules->never[i]] = -INFINITY;
@@ -147,7 +155,7 @@ static void look_at_row(void *argument, int64_t row, int worker) {
   candidate *found = d->found + row * d->in_row;
   const int32_t only = forced(d);
   if (only >= 0) found[0] = (candidate){.id = only};
-  d->found_count[row] = only >= 0 ? 1 : likeliest(logits, targets, d->in_row, found);
+  d->found_count[row] = only >= 0 ? 1 : likeliest(kernels, logits, targets, d->in_row, found);
   for (int64_t i = 0; i < d->found_count[row]; i++) {
     found[i].log_p = only >= 0 ? 0 : (double)found[i].logit - d->log_sum[row];
     found[i].rank = i;
