@@ -95,13 +95,24 @@ void hd_linear_features_backward(const hd_linear *p, const hd_linear_maps *maps,
 /* Rows [begin, begin + count) of a head as f32, `stride` apart, filled up with 0. With `masked`, rows of keys that do not count become 0 and are not read. */
 void hd_linear_rows(const hd_linear *p, const hd_grid *grid, int64_t batch, int64_t head, int64_t begin, int count, bool masked, float *out,
                     int64_t stride);
-/* And back. */
+/* The same, or where they lie if they lie so there. */
+const float *hd_linear_rows_near(const hd_linear *p, const hd_grid *grid, int64_t batch, int64_t head, int64_t begin, int count,
+                                 bool masked, float *scratch, int64_t stride);
+/* Where rows `stride` apart are to be computed: where they belong if they lie so there, else scratch, from which hd_linear_put brings them. */
+float *hd_linear_rows_to(const hd_grid *grid, int64_t batch, int64_t head, int64_t begin, float *scratch, int64_t stride);
+/* And back. Nothing where rows are there already. */
 void hd_linear_put(const hd_linear *p, const hd_grid *grid, int64_t batch, int64_t head, int64_t begin, int count, const float *rows,
                    int64_t stride);
 
+/* Whether there are keys that do not count. */
+static inline bool hd_linear_masks(const hd_linear *p) { return p->a.key_lengths || p->attend.size; }
+
 /* Key features of a chunk into x [count][padded f], with their exponents: 0 and −inf where a key does not count. raw [64][padded d], scratch [64][padded F]. */
-void hd_linear_keys(const hd_linear *p, const hd_linear_maps *maps, int64_t batch, int64_t head, int64_t begin, int count, float *raw,
-                    float *scratch, float *x, float *exponent);
+const float *hd_linear_keys(const hd_linear *p, const hd_linear_maps *maps, int64_t batch, int64_t head, int64_t begin, int count,
+                            float *raw, float *scratch, float *x, float *exponent);
+/* The same of queries. Both return the rows themselves. */
+const float *hd_linear_queries(const hd_linear *p, const hd_linear_maps *maps, int64_t batch, int64_t head, int64_t begin, int count,
+                               float *raw, float *scratch, float *x, float *exponent);
 
 /* 2^exponent, an integer: 0 below −126 and 2^126 above 126. */
 float hd_linear_power(float exponent);
@@ -118,9 +129,10 @@ typedef struct hd_linear_sum {
 
 /* What a worker has for itself. */
 typedef struct hd_linear_worker {
-  float *x, *y, *exponents;             /* of the segment's chunks */
-  hd_linear_sum sum[HD_SEGMENT_CHUNKS]; /* of the segment up to and with a chunk */
-  hd_linear_sum start, state;           /* of all segments before; of all before the chunk at hand */
+  float *x, *y, *exponents;               /* of the segment's chunks */
+  const float *values[HD_SEGMENT_CHUNKS]; /* rows y of a chunk, there or elsewhere */
+  hd_linear_sum sum[HD_SEGMENT_CHUNKS];   /* of the segment up to and with a chunk */
+  hd_linear_sum start, state;             /* of all segments before; of all before the chunk at hand */
   float *own;
 } hd_linear_worker;
 
@@ -132,6 +144,7 @@ typedef struct hd_linear_chunk {
   const hd_linear_sum *state;
   const float *x, *y;
   float exponent;
+  hd_asking *asking; /* rows of the next chunk, for its products to ask for */
 } hd_linear_chunk;
 
 typedef struct hd_linear_walk hd_linear_walk;
@@ -145,8 +158,10 @@ struct hd_linear_walk {
   int64_t x_stride, y_stride;
   bool turned, sums_x;
   int64_t own_floats;
-  /* Fills the chunk's rows x and y; exponents, where features are projected: x is to be multiplied by 2^exponent, an integer, or −inf where the row is 0. Returns how many rows. */
-  int64_t (*collect)(const hd_linear_walk *walk, float *own, int64_t kv, int64_t begin, int count, float *x, float *y, float *exponents);
+  const hd_grid *read[2], *made[4]; /* what collect and make read and write, to be asked for ahead; or NULL */
+  /* Fills the chunk's rows x and y, or points *y to where they are; exponents, where features are projected: x is to be multiplied by 2^exponent, an integer, or −inf where the row is 0. Returns how many rows. */
+  int64_t (*collect)(const hd_linear_walk *walk, float *own, int64_t kv, int64_t begin, int count, float *x, const float **y,
+                     float *exponents);
   void (*make)(const hd_linear_walk *walk, float *own, const hd_linear_chunk *chunk);
   void (*begin)(const hd_linear_walk *walk, int64_t kv, hd_linear_sum *start); /* the state before everything, which is 0 so far; or NULL */
   void (*end)(const hd_linear_walk *walk, int64_t kv, const hd_linear_sum *whole); /* is shown the state after everything; or NULL */

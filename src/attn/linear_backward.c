@@ -51,19 +51,12 @@ static struct own own_of(const struct job *job, float *memory) {
 
 /* ---- rows ------------------------------------------------------------------------------------------------------------------------------ */
 
-static void find_queries(const struct job *job, const struct own *own, int64_t batch, int64_t head, int64_t begin, int count, float *y,
-                         float *exponents) {
-  const hd_linear *p = job->p;
-  float *rows = hd_linear_projects(p) ? own->raw : y;
-  hd_linear_rows(p, &p->q, batch, head, begin, count, false, rows, hd_padded(p->d));
-  hd_linear_features(p, &job->maps, rows, count, own->projected, y, exponents);
-}
-
 /* [v, 1] of keys that count. */
 static void find_values(const struct job *job, int64_t batch, int64_t head, int64_t begin, int count, float *y) {
   const hd_linear *p = job->p;
   hd_linear_rows(p, &p->v, batch, head, begin, count, true, y, job->v_stride);
-  for (int i = 0; i < count && job->values > p->dv; i++) y[i * job->v_stride + p->dv] = hd_linear_counts(p, batch, begin + i) ? 1.0f : 0.0f;
+  for (int i = 0; i < count && job->values > p->dv; i++)
+    y[i * job->v_stride + p->dv] = !hd_linear_masks(p) || hd_linear_counts(p, batch, begin + i) ? 1.0f : 0.0f;
 }
 
 /* [dout, −dout · out]. */
@@ -72,10 +65,10 @@ static void find_gradients(const struct job *job, const struct own *own, int64_t
   hd_linear_rows(p, &job->dout, batch, head, begin, count, false, y, job->v_stride);
   if (job->values == p->dv) return;
   const int64_t stride = hd_padded(p->dv);
-  hd_linear_rows(p, &job->out, batch, head, begin, count, false, own->out, stride);
+  const float *out = hd_linear_rows_near(p, &job->out, batch, head, begin, count, false, own->out, stride);
   for (int i = 0; i < count; i++) {
     float delta;
-    p->kernels->compare(own->out + i * stride, y + i * job->v_stride, 1, job->v_stride, p->dv, &delta);
+    p->kernels->compare(out + i * stride, y + i * job->v_stride, 1, job->v_stride, p->dv, &delta);
     y[i * job->v_stride + p->dv] = -delta;
   }
 }
@@ -106,7 +99,7 @@ static void weigh_row(const struct job *job, int64_t batch, int64_t head, int64_
 
 /* rows [count][inputs] times a matrix [inputs][columns] into y, which may hold something to add to. */
 static void multiply(const hd_linear *p, const float *rows, int64_t stride, int64_t count, int64_t inputs, const float *w, int64_t columns,
-                     float *y, bool add, hd_triangle triangle) {
+                     float *y, bool add, hd_triangle triangle, hd_asking *asking) {
   const hd_rows_product product = {.rows = count,
                                    .columns = columns,
                                    .inputs = inputs,
@@ -118,7 +111,8 @@ static void multiply(const hd_linear *p, const float *rows, int64_t stride, int6
                                    .from = add ? y : NULL,
                                    .y = y,
                                    .y_stride = columns,
-                                   .triangle = triangle};
+                                   .triangle = triangle,
+                                   .asking = asking};
   p->kernels->multiply_rows(&product);
 }
 
@@ -146,14 +140,14 @@ static float power_of(const hd_linear_chunk *chunk) {
 
 /* ---- forwards: dq ---------------------------------------------------------------------------------------------------------------------- */
 
-static int64_t collect_keys(const hd_linear_walk *walk, float *memory, int64_t kv, int64_t begin, int count, float *x, float *y,
+static int64_t collect_keys(const hd_linear_walk *walk, float *memory, int64_t kv, int64_t begin, int count, float *x, const float **y,
                             float *exponents) {
   const struct job *job = walk->job;
   const hd_linear *p = job->p;
   const struct own own = own_of(job, memory);
   const int64_t batch = kv / p->kv_heads, head = kv % p->kv_heads;
   hd_linear_keys(p, &job->maps, batch, head, begin, count, own.raw, own.projected, x, exponents);
-  find_values(job, batch, head, begin, count, y);
+  find_values(job, batch, head, begin, count, (float *)*y);
   return count;
 }
 
@@ -166,19 +160,21 @@ static void make_queries(const hd_linear_walk *walk, float *memory, const hd_lin
   for (int64_t h = 0; h < p->group; h++) {
     const int64_t head = chunk->kv % p->kv_heads * p->group + h;
     find_gradients(job, &own, batch, head, chunk->begin, chunk->count, own.values);
-    multiply(p, own.values, job->v_stride, count, job->values, chunk->state->data, f, own.gradient, false, HD_WHOLE);
+    multiply(p, own.values, job->v_stride, count, job->values, chunk->state->data, f, own.gradient, false, HD_WHOLE, chunk->asking);
     if (chunk->x) {
       multiply_pairs(p, own.values, job->v_stride, count, job->values, own.turned_y, power_of(chunk), own.pairs);
-      multiply(p, own.pairs, HD_CHUNK, count, count, chunk->x, f, own.gradient, true, HD_INPUTS_TO_ROW);
+      multiply(p, own.pairs, HD_CHUNK, count, count, chunk->x, f, own.gradient, true, HD_INPUTS_TO_ROW, chunk->asking);
     }
-    find_queries(job, &own, batch, head, chunk->begin, chunk->count, own.features, own.exponents);
+    const float *rows =
+        hd_linear_queries(p, &job->maps, batch, head, chunk->begin, chunk->count, own.raw, own.projected, own.features, own.exponents);
     for (int i = 0; i < chunk->count; i++) {
       const double own_exponent = hd_linear_projects(p) ? (double)own.exponents[i] + (double)chunk->state->exponent : 0;
       weigh_row(job, batch, head, chunk->begin + i, weight_exponent(job, batch, head, chunk->begin + i, own_exponent), own.gradient + i * f,
                 f);
     }
-    hd_linear_features_backward(p, &job->maps, own.raw, own.features, own.gradient, count, own.projected, own.dx);
-    hd_linear_put(p, &job->to.dq, batch, head, chunk->begin, chunk->count, own.dx, hd_padded(p->d));
+    float *dx = hd_linear_rows_to(&job->to.dq, batch, head, chunk->begin, own.dx, hd_padded(p->d));
+    hd_linear_features_backward(p, &job->maps, rows, own.features, own.gradient, count, own.projected, dx);
+    hd_linear_put(p, &job->to.dq, batch, head, chunk->begin, chunk->count, dx, hd_padded(p->d));
   }
 }
 
@@ -200,15 +196,16 @@ static void begin_keys(const hd_linear_walk *walk, int64_t kv, hd_linear_sum *st
 /* ---- backwards: dk and dv --------------------------------------------------------------------------------------------------------------- */
 
 /* φ(q) and w g of every head of the group, the weight in g: its rest where its power of two goes to φ(q). */
-static int64_t collect_queries(const hd_linear_walk *walk, float *memory, int64_t kv, int64_t begin, int count, float *x, float *y,
-                               float *exponents) {
+static int64_t collect_queries(const hd_linear_walk *walk, float *memory, int64_t kv, int64_t begin, int count, float *x,
+                               const float **values, float *exponents) {
   const struct job *job = walk->job;
   const hd_linear *p = job->p;
   const struct own own = own_of(job, memory);
   const int64_t batch = kv / p->kv_heads;
+  float *y = (float *)*values;
   for (int64_t h = 0; h < p->group; h++, x += count * walk->x_stride, y += count * walk->y_stride, exponents += count) {
     const int64_t head = kv % p->kv_heads * p->group + h;
-    find_queries(job, &own, batch, head, begin, count, x, exponents);
+    hd_linear_queries(p, &job->maps, batch, head, begin, count, own.raw, own.projected, x, exponents);
     find_gradients(job, &own, batch, head, begin, count, y);
     for (int i = 0; i < count; i++) {
       double exponent = weight_exponent(job, batch, head, begin + i, hd_linear_projects(p) ? exponents[i] : 0);
@@ -246,7 +243,7 @@ static void add_own_queries(const hd_linear_walk *walk, const struct own *own, c
                                .y_stride = dv,
                                .triangle = HD_INPUTS_FROM_ROW};
     p->kernels->multiply_rows(&product);
-    multiply(p, own->pairs, HD_CHUNK, count, count, x, walk->x_stride, own->gradient, true, HD_INPUTS_FROM_ROW);
+    multiply(p, own->pairs, HD_CHUNK, count, count, x, walk->x_stride, own->gradient, true, HD_INPUTS_FROM_ROW, chunk->asking);
   }
 }
 
@@ -256,21 +253,22 @@ static void make_keys(const hd_linear_walk *walk, float *memory, const hd_linear
   const struct own own = own_of(job, memory);
   const int64_t batch = chunk->kv / p->kv_heads, head = chunk->kv % p->kv_heads, count = chunk->count;
   const int64_t f = walk->x_stride, dv = hd_padded(p->dv);
-  hd_linear_keys(p, &job->maps, batch, head, chunk->begin, chunk->count, own.raw, own.projected, own.features, own.exponents);
+  const float *keys =
+      hd_linear_keys(p, &job->maps, batch, head, chunk->begin, chunk->count, own.raw, own.projected, own.features, own.exponents);
   find_values(job, batch, head, chunk->begin, chunk->count, own.values);
-  multiply(p, own.values, job->v_stride, count, job->values, chunk->state->data, f, own.gradient, false, HD_WHOLE);
+  multiply(p, own.values, job->v_stride, count, job->values, chunk->state->data, f, own.gradient, false, HD_WHOLE, chunk->asking);
   const hd_rectangle turned = {chunk->state->data, HEED_F32, 1, f};
   p->kernels->gather(&turned, p->features, p->dv, own.turned_state, dv);
-  multiply(p, own.features, f, count, p->features, own.turned_state, dv, own.out, false, HD_WHOLE);
+  multiply(p, own.features, f, count, p->features, own.turned_state, dv, own.out, false, HD_WHOLE, chunk->asking);
   if (chunk->x) add_own_queries(walk, &own, chunk);
-  for (int i = 0; i < chunk->count; i++) {
+  for (int i = 0; i < chunk->count && (hd_linear_projects(p) || hd_linear_masks(p)); i++) {
     const bool counts = hd_linear_counts(p, batch, chunk->begin + i);
     if (counts && !hd_linear_projects(p)) continue;
     const float power = counts ? hd_linear_power(own.exponents[i] + chunk->state->exponent) : 0;
     for (int64_t c = 0; c < f; c++) own.gradient[i * f + c] = counts ? own.gradient[i * f + c] * power : 0;
     for (int64_t c = 0; c < dv; c++) own.out[i * dv + c] = counts ? own.out[i * dv + c] * power : 0;
   }
-  hd_linear_features_backward(p, &job->maps, own.raw, own.features, own.gradient, count, own.projected, own.dx);
+  hd_linear_features_backward(p, &job->maps, keys, own.features, own.gradient, count, own.projected, own.dx);
   if (job->to.dk.size) hd_linear_put(p, &job->to.dk, batch, head, chunk->begin, chunk->count, own.dx, hd_padded(p->d));
   if (job->to.dv.size) hd_linear_put(p, &job->to.dv, batch, head, chunk->begin, chunk->count, own.out, dv);
 }
@@ -299,6 +297,8 @@ static heed_status run(struct job *job) {
     queries.collect = collect_keys;
     queries.make = make_queries;
     queries.begin = p->before_sums.size ? begin_keys : NULL;
+    queries.read[0] = &p->k, queries.read[1] = &p->v;
+    queries.made[0] = &job->dout, queries.made[1] = &p->q, queries.made[2] = &job->to.dq, queries.made[3] = &job->out;
     HD_TRY(hd_linear_walk_run(&queries));
   }
   if (!job->to.dk.size && !job->to.dv.size) return HEED_OK;
@@ -307,6 +307,8 @@ static heed_status run(struct job *job) {
   walk.rows = p->keys;
   walk.row_group = p->group;
   walk.collect = collect_queries;
+  walk.read[0] = &p->q, walk.read[1] = &job->dout;
+  walk.made[0] = &p->k, walk.made[1] = &p->v;
   walk.make = make_keys;
   return hd_linear_walk_run(&walk);
 }

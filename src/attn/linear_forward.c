@@ -43,23 +43,15 @@ static struct own own_of(const hd_linear *p, float *memory) {
   return own;
 }
 
-static int64_t collect(const hd_linear_walk *walk, float *memory, int64_t kv, int64_t begin, int count, float *x, float *y,
+static int64_t collect(const hd_linear_walk *walk, float *memory, int64_t kv, int64_t begin, int count, float *x, const float **y,
                        float *exponents) {
   const struct job *job = walk->job;
   const hd_linear *p = job->p;
   const struct own own = own_of(p, memory);
   const int64_t batch = kv / p->kv_heads, head = kv % p->kv_heads;
   hd_linear_keys(p, &job->maps, batch, head, begin, count, own.raw, own.projected, x, exponents);
-  hd_linear_rows(p, &p->v, batch, head, begin, count, true, y, walk->y_stride);
+  *y = hd_linear_rows_near(p, &p->v, batch, head, begin, count, true, (float *)*y, walk->y_stride);
   return count;
-}
-
-/* φ(q) of the chunk's rows. */
-static void find_queries(const struct job *job, const struct own *own, int64_t batch, int64_t head, const hd_linear_chunk *chunk) {
-  const hd_linear *p = job->p;
-  float *rows = hd_linear_projects(p) ? own->raw : own->queries;
-  hd_linear_rows(p, &p->q, batch, head, chunk->begin, chunk->count, false, rows, hd_padded(p->d));
-  hd_linear_features(p, &job->maps, rows, chunk->count, own->projected, own->queries, own->exponents);
 }
 
 /* tril(φ(Q) φ(K)ᵀ) at the state's exponent. */
@@ -96,6 +88,7 @@ static void multiply_values(const hd_linear_walk *walk, const struct own *own, c
       .w_stride = walk->y_stride,
       .y = own->rows,
       .y_stride = walk->y_stride,
+      .asking = chunk->asking,
   };
   p->kernels->multiply_rows(&product);
   if (!chunk->x) return;
@@ -127,12 +120,13 @@ static void normalise(const hd_linear_walk *walk, const struct own *own, const h
       .o_stride = walk->y_stride,
   };
   p->kernels->normalise(&rows);
-  for (int i = 0; job->lse.size && i < chunk->count; i++) {
-    const float total = own->totals[i];
-    double lse = total < FLT_MIN ? -INFINITY : log((double)total);
-    if (hd_linear_projects(p)) lse += ((double)own->exponents[i] + (double)chunk->state->exponent) * HD_LN2 - log((double)p->features);
-    hd_element_store(hd_grid_row(&job->lse, batch, head, chunk->begin + i), job->lse.type, lse);
+  if (!job->lse.size) return;
+  const double rest = hd_linear_projects(p) ? (double)chunk->state->exponent * HD_LN2 - log((double)p->features) : 0;
+  for (int i = 0; i < chunk->count; i++) {
+    const float lse = own->totals[i] < FLT_MIN ? -INFINITY : logf(own->totals[i]);
+    own->totals[i] = hd_linear_projects(p) ? (float)((double)lse + (double)own->exponents[i] * HD_LN2 + rest) : lse;
   }
+  hd_linear_put(p, &job->lse, batch, head, chunk->begin, chunk->count, own->totals, 1);
 }
 
 /* What an unnormalised output is multiplied by, and the log of a normaliser that is 1. */
@@ -150,12 +144,14 @@ static void scale_rows(const hd_linear_walk *walk, const struct own *own, const 
 static void make(const hd_linear_walk *walk, float *memory, const hd_linear_chunk *chunk) {
   const struct job *job = walk->job;
   const hd_linear *p = job->p;
-  const struct own own = own_of(p, memory);
+  struct own own = own_of(p, memory);
+  float *const scratch = own.rows;
   const int64_t batch = chunk->kv / p->kv_heads;
   if (chunk->x) hd_linear_turn(p, chunk->x, chunk->count, p->features, walk->x_stride, own.turned);
   for (int64_t h = 0; h < p->group; h++) {
     const int64_t head = chunk->kv % p->kv_heads * p->group + h;
-    find_queries(job, &own, batch, head, chunk);
+    own.rows = hd_linear_rows_to(&job->out, batch, head, chunk->begin, scratch, walk->y_stride);
+    hd_linear_queries(p, &job->maps, batch, head, chunk->begin, chunk->count, own.raw, own.projected, own.queries, own.exponents);
     if (chunk->x) find_pairs(job, &own, chunk);
     multiply_values(walk, &own, chunk);
     if (p->a.unnormalised) scale_rows(walk, &own, chunk, batch, head);
@@ -210,6 +206,8 @@ static heed_status run(const hd_linear *p, const hd_grid *out, const hd_grid *ls
       .x_stride = hd_padded(p->features),
       .y_stride = hd_padded(p->dv),
       .sums_x = !p->a.unnormalised,
+      .read = {&p->k, &p->v},
+      .made = {&p->q, out},
       .collect = collect,
       .make = make,
       .begin = p->before_sums.size ? begin : NULL,

@@ -9,31 +9,56 @@
 void hd_linear_rows(const hd_linear *p, const hd_grid *grid, int64_t batch, int64_t head, int64_t begin, int count, bool masked, float *out,
                     int64_t stride) {
   const char *row = hd_grid_row(grid, batch, head, begin);
+  masked = masked && hd_linear_masks(p);
   for (int i = 0; i < count; i++, out += stride, row += grid->row_stride * grid->size) {
     const int64_t columns = masked && !hd_linear_counts(p, batch, begin + i) ? 0 : grid->columns;
     hd_to_floats(p->kernels, row, grid->type, grid->column_stride, columns, out);
-    memset(out + columns, 0, (size_t)(stride - columns) * sizeof *out);
+    if (columns < stride) memset(out + columns, 0, (size_t)(stride - columns) * sizeof *out);
   }
+}
+
+/* Rows that kernels take as they lie: close together, since rows that are a power of two apart meet in the same sets of a cache. */
+static bool dense(const hd_grid *grid, int64_t stride) {
+  return grid->type == HEED_F32 && grid->columns == stride && grid->column_stride == 1 && grid->row_stride == stride;
+}
+
+const float *hd_linear_rows_near(const hd_linear *p, const hd_grid *grid, int64_t batch, int64_t head, int64_t begin, int count,
+                                 bool masked, float *scratch, int64_t stride) {
+  if (dense(grid, stride) && !(masked && hd_linear_masks(p))) return (const float *)hd_grid_row(grid, batch, head, begin);
+  hd_linear_rows(p, grid, batch, head, begin, count, masked, scratch, stride);
+  return scratch;
+}
+
+float *hd_linear_rows_to(const hd_grid *grid, int64_t batch, int64_t head, int64_t begin, float *scratch, int64_t stride) {
+  return dense(grid, stride) ? (float *)hd_grid_row(grid, batch, head, begin) : scratch;
 }
 
 void hd_linear_put(const hd_linear *p, const hd_grid *grid, int64_t batch, int64_t head, int64_t begin, int count, const float *rows,
                    int64_t stride) {
   char *row = hd_grid_row(grid, batch, head, begin);
+  if (row == (const char *)rows) return;
   for (int i = 0; i < count; i++, rows += stride, row += grid->row_stride * grid->size)
     hd_from_floats(p->kernels, rows, grid->columns, row, grid->type, grid->column_stride);
 }
 
-void hd_linear_keys(const hd_linear *p, const hd_linear_maps *maps, int64_t batch, int64_t head, int64_t begin, int count, float *raw,
-                    float *scratch, float *x, float *exponent) {
-  const int64_t stride = hd_padded(p->features);
-  float *rows = hd_linear_projects(p) ? raw : x;
-  hd_linear_rows(p, &p->k, batch, head, begin, count, true, rows, hd_padded(p->d));
+const float *hd_linear_queries(const hd_linear *p, const hd_linear_maps *maps, int64_t batch, int64_t head, int64_t begin, int count,
+                               float *raw, float *scratch, float *x, float *exponent) {
+  const float *rows = hd_linear_rows_near(p, &p->q, batch, head, begin, count, false, hd_linear_projects(p) ? raw : x, hd_padded(p->d));
   hd_linear_features(p, maps, rows, count, scratch, x, exponent);
-  for (int i = 0; i < count; i++) {
+  return rows;
+}
+
+const float *hd_linear_keys(const hd_linear *p, const hd_linear_maps *maps, int64_t batch, int64_t head, int64_t begin, int count,
+                            float *raw, float *scratch, float *x, float *exponent) {
+  const int64_t stride = hd_padded(p->features);
+  const float *rows = hd_linear_rows_near(p, &p->k, batch, head, begin, count, true, hd_linear_projects(p) ? raw : x, hd_padded(p->d));
+  hd_linear_features(p, maps, rows, count, scratch, x, exponent);
+  for (int i = 0; i < count && hd_linear_masks(p); i++) {
     if (hd_linear_counts(p, batch, begin + i)) continue;
     memset(x + i * stride, 0, (size_t)stride * sizeof *x);
     exponent[i] = -INFINITY;
   }
+  return rows;
 }
 
 float hd_linear_power(float exponent) { return exponent < -126 ? 0.0f : ldexpf(1.0f, (int)HD_MIN(exponent, 126.0f)); }
@@ -83,7 +108,8 @@ static void clear(const struct run *run, hd_linear_sum *sum) {
 }
 
 /* to = from + Σ over rows, at the exponent that `to` has; from may be to, or have no data: 0. */
-static void add_rows(const struct run *run, const float *x, const float *y, int64_t count, const hd_linear_sum *from, hd_linear_sum *to) {
+static void add_rows(const struct run *run, const float *x, const float *y, int64_t count, hd_asking *asking, const hd_linear_sum *from,
+                     hd_linear_sum *to) {
   const hd_linear_walk *walk = run->walk;
   const hd_kernels *kernels = walk->p->kernels;
   const bool turned = walk->turned;
@@ -99,6 +125,7 @@ static void add_rows(const struct run *run, const float *x, const float *y, int6
       .from = from->data,
       .y = to->data,
       .y_stride = turned ? walk->x_stride : walk->y_stride,
+      .asking = asking,
   };
   kernels->multiply_rows(&product);
   if (!walk->sums_x) return;
@@ -116,6 +143,22 @@ static bool chunk_at(const struct run *run, int64_t positions, int64_t segment, 
   *begin = (run->walk->reverse ? chunks - 1 - nth : nth) * HD_CHUNK;
   *count = (int)HD_MIN(HD_CHUNK, positions - *begin);
   return true;
+}
+
+/* Rows of a chunk in each of the grids, to be asked for. */
+static void ask_for(const struct run *run, const hd_grid *const *grids, int64_t most, int64_t kv, int64_t positions, int64_t segment,
+                    int64_t slot, hd_asking *out) {
+  const hd_linear *p = run->walk->p;
+  int64_t begin;
+  int count;
+  *out = (hd_asking){0};
+  if (kv >= run->first_kv + run->kvs || !chunk_at(run, positions, segment, slot, &begin, &count)) return;
+  for (int64_t i = 0; i < most && grids[i]; i++) {
+    const int64_t head = kv % p->kv_heads * (grids[i]->heads == p->heads ? p->group : 1);
+    if (!grids[i]->size) continue;
+    const hd_ahead rows = hd_rows_ahead(grids[i], hd_grid_row(grids[i], kv / p->kv_heads, head, begin), count);
+    if (rows.rows > 0) out->rows[out->count++] = rows;
+  }
 }
 
 /* Brings rows to one exponent, at least that of what they are added to. */
@@ -136,10 +179,14 @@ static int64_t collect_segment(const struct run *run, hd_linear_worker *worker, 
   int count;
   for (; chunk_at(run, walk->items, segment, slot, &begin, &count); slot++) {
     const int64_t place = slot % run->kept;
-    float *x = worker->x + place * run->chunk_rows * walk->x_stride, *y = worker->y + place * run->chunk_rows * walk->y_stride;
+    float *x = worker->x + place * run->chunk_rows * walk->x_stride;
     float *exponents = worker->exponents + place * run->chunk_rows;
     hd_linear_sum *sum = &worker->sum[place];
-    const int64_t rows = walk->collect(walk, worker->own, kv, begin, count, x, y, exponents);
+    hd_asking asking;
+    worker->values[place] = worker->y + place * run->chunk_rows * walk->y_stride;
+    const int64_t rows = walk->collect(walk, worker->own, kv, begin, count, x, &worker->values[place], exponents);
+    if (slot + 1 < run->chunks) ask_for(run, walk->read, HD_COUNT(walk->read), kv, walk->items, segment, slot + 1, &asking);
+    else ask_for(run, walk->made, HD_COUNT(walk->made), kv, walk->rows, segment, 0, &asking);
     sum->exponent = before.exponent;
     if (run->exponents) {
       const float top = level_rows(run, x, exponents, rows, before.exponent);
@@ -149,7 +196,7 @@ static int64_t collect_segment(const struct run *run, hd_linear_worker *worker, 
       }
       sum->exponent = top;
     }
-    add_rows(run, x, y, rows, &before, sum);
+    add_rows(run, x, worker->values[place], rows, &asking, &before, sum);
     before = *sum;
   }
   return slot;
@@ -175,19 +222,31 @@ static void exchange(struct run *run, hd_linear_worker *worker, int64_t piece, i
 
 /* Everything before a chunk that has rows of its own: at an exponent that is no less than theirs. */
 static void find_state(const struct run *run, hd_linear_worker *worker, int64_t slot) {
-  const float own = worker->sum[slot].exponent, exponent = HD_MAX(worker->start.exponent, own);
-  rescale(run, &worker->start, exponent, &worker->state);
-  if (slot > 0) add_to(run, &worker->sum[slot - 1], &worker->state);
+  const hd_linear_sum *start = &worker->start, *sum = slot > 0 ? &worker->sum[slot - 1] : start;
+  const float exponent = HD_MAX(start->exponent, worker->sum[slot].exponent);
+  if (slot > 0 && start->exponent == exponent && sum->exponent == exponent) {
+    run->walk->p->kernels->add(start->data, sum->data, run->floats, worker->state.data);
+    worker->state.exponent = exponent;
+    return;
+  }
+  rescale(run, start, exponent, &worker->state);
+  if (slot > 0) add_to(run, sum, &worker->state);
 }
 
 static void make_segment(const struct run *run, hd_linear_worker *worker, int64_t kv, int64_t segment, int64_t slots) {
   const hd_linear_walk *walk = run->walk;
+  const int64_t next = (kv - run->first_kv) * run->segments + segment + run->workers; // most likely this worker's
+  hd_asking asking;
   hd_linear_chunk chunk = {.kv = kv, .state = &worker->state};
   for (int64_t slot = 0; slot < slots; slot++) {
     chunk_at(run, walk->rows, segment, slot, &chunk.begin, &chunk.count);
     chunk.x = worker->x + slot * run->chunk_rows * walk->x_stride;
-    chunk.y = worker->y + slot * run->chunk_rows * walk->y_stride;
+    chunk.y = worker->values[slot];
     chunk.exponent = worker->sum[slot].exponent;
+    chunk.asking = &asking;
+    if (slot + 1 < slots) ask_for(run, walk->made, HD_COUNT(walk->made), kv, walk->rows, segment, slot + 1, &asking);
+    else
+      ask_for(run, walk->read, HD_COUNT(walk->read), next / run->segments + run->first_kv, walk->items, next % run->segments, 0, &asking);
     find_state(run, worker, slot);
     walk->make(walk, worker->own, &chunk);
   }
@@ -215,9 +274,12 @@ static void make_free(void *argument, int64_t i, int worker) {
   const struct run *run = argument;
   const hd_linear_walk *walk = run->walk;
   const int64_t segments = hd_ceil_div(hd_ceil_div(walk->rows, HD_CHUNK), run->chunks), kv = i / segments;
-  hd_linear_chunk chunk = {.kv = run->first_kv + kv, .state = &run->total[kv]};
-  for (int64_t slot = 0; chunk_at(run, walk->rows, i % segments, slot, &chunk.begin, &chunk.count); slot++)
+  hd_asking asking;
+  hd_linear_chunk chunk = {.kv = run->first_kv + kv, .state = &run->total[kv], .asking = &asking};
+  for (int64_t slot = 0; chunk_at(run, walk->rows, i % segments, slot, &chunk.begin, &chunk.count); slot++) {
+    ask_for(run, walk->made, HD_COUNT(walk->made), chunk.kv, walk->rows, i % segments, slot + 1, &asking);
     walk->make(walk, run->worker[worker].own, &chunk);
+  }
 }
 
 static bool lay_out_worker(const struct run *run, hd_linear_worker *worker, float *memory, int64_t *floats) {

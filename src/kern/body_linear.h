@@ -26,6 +26,17 @@ INLINE void rows_next(const float *x[ROW_TRIPLES], int64_t x_input) {
   for (int t = 0; t < ROW_TRIPLES; t++) x[t] += x_input;
 }
 
+/* Inputs between two rows that are asked for: so rarely that the line buffers do not fill, so often that a chunk's products ask for all that the next chunk reads. */
+enum { ROWS_ASK = 4 };
+
+INLINE void rows_ask(hd_asking *asking) {
+  if (!asking || asking->next == asking->count) return;
+  hd_ahead *rows = &asking->rows[asking->next];
+  for (int64_t c = 0; c < rows->columns; c += 16) __builtin_prefetch(rows->at + c, 0, 2);
+  rows->at += rows->stride;
+  if (--rows->rows == 0) asking->next++;
+}
+
 INLINE void rows_tile(const hd_rows_product *p, int64_t row, int64_t column, const int rows, const int vectors) {
   vf sum[GEMM_ROWS][GEMM_VECTORS];
   const float *x[ROW_TRIPLES], *w = p->w + column;
@@ -52,14 +63,17 @@ INLINE void rows_tile(const hd_rows_product *p, int64_t row, int64_t column, con
     }
   }
 #pragma GCC unroll 1
-  for (; i + 1 < end; i += 2) {
-    rows_step(sum, x, x_row, w, 0, rows, vectors);
-    rows_next(x, x_input);
-    rows_step(sum, x, x_row, w + w_stride, 0, rows, vectors);
-    rows_next(x, x_input);
-    w += 2 * w_stride;
+  for (; i + ROWS_ASK <= end; i += ROWS_ASK) {
+    rows_ask(p->asking);
+#pragma GCC unroll 4
+    for (int j = 0; j < ROWS_ASK; j++) {
+      rows_step(sum, x, x_row, w, 0, rows, vectors);
+      rows_next(x, x_input);
+      w += w_stride;
+    }
   }
-  if (i < end) {
+#pragma GCC unroll 1
+  while (i < end) {
     rows_step(sum, x, x_row, w, 0, rows, vectors);
     rows_next(x, x_input);
     w += w_stride;

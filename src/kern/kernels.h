@@ -234,6 +234,10 @@ typedef struct hd_gru_gradient {
 
 /* y = from + x · w for matrices that lie in near caches: x(r, i) at x + r · x_row + i · x_input, w [inputs] rows of `columns` floats and y (and from, if given) likewise, all with room for whole
  * vectors. Of a triangle row r takes inputs up to r or from r on only, or only its columns up to r are wanted and others become anything. */
+typedef struct hd_asking { /* rows that are read or written later, of which each product asks for some */
+  int next, count;
+  hd_ahead rows[4];
+} hd_asking;
 typedef enum hd_triangle { HD_WHOLE, HD_INPUTS_TO_ROW, HD_INPUTS_FROM_ROW, HD_COLUMNS_TO_ROW } hd_triangle;
 typedef struct hd_rows_product {
   int64_t rows, columns, inputs;
@@ -245,6 +249,7 @@ typedef struct hd_rows_product {
   float *y;
   int64_t y_stride; /* of from too */
   hd_triangle triangle;
+  hd_asking *asking; /* or NULL */
 } hd_rows_product;
 
 /* Rows of linear attention are divided by z_r = Σ_c y[r][c] z[c] + Σ_{j ≤ r} a[r][j] + epsilon, which goes to total[r]; where it is below FLT_MIN, the row becomes 0. */
