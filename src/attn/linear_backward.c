@@ -73,26 +73,32 @@ static void find_gradients(const struct job *job, const struct own *own, int64_t
   }
 }
 
-/* log2 of w_i times a power of two; NaN where a row's gradient is 0. Where nothing is projected it is −log2 of the normaliser. */
-static double weight_exponent(const struct job *job, int64_t batch, int64_t head, int64_t row, double exponent) {
+/* w_i of a chunk's rows as factor · 2^power; power is 0 unless features are projected, and then an integer that takes in theirs. Where the normaliser vanished the factor is 0. */
+static void find_weights(const struct job *job, int64_t batch, int64_t head, int64_t begin, int count, const float *exponents,
+                         float *factor, float *power) {
   const hd_linear *p = job->p;
-  const double count = hd_linear_projects(p) ? log2((double)p->features) : 0;
-  if (p->a.unnormalised) return exponent - count;
-  const double lse = hd_element(hd_grid_row(&job->lse, batch, head, row), job->lse.type);
-  return exponent - lse * HD_LOG2E - count;
+  const bool projected = hd_linear_projects(p), bare = p->a.unnormalised;
+  const double of_features = projected ? log2((double)p->features) : 0;
+  if (!bare) hd_linear_rows(p, &job->lse, batch, head, begin, count, false, factor, 1);
+  for (int i = 0; i < count; i++) {
+    const float lse = bare ? 0 : factor[i];
+    const double exponent = projected ? (double)exponents[i] - (double)lse * HD_LOG2E - of_features : 0;
+    power[i] = 0;
+    if (lse == -INFINITY) {
+      factor[i] = 0;
+      power[i] = projected ? -INFINITY : 0;
+    } else if (!projected) {
+      factor[i] = bare ? (float)p->scale : expf(-lse);
+    } else {
+      if (isfinite(exponent)) power[i] = (float)ceil(exponent);
+      factor[i] = (float)exp2(exponent - (double)power[i]);
+    }
+  }
 }
 
-/* Whether a row's normaliser vanished: then nothing depends on it. */
-static bool vanished(const struct job *job, int64_t batch, int64_t head, int64_t row) {
-  return !job->p->a.unnormalised && hd_element(hd_grid_row(&job->lse, batch, head, row), job->lse.type) == -INFINITY;
-}
-
-/* Multiplies rows by 2^exponent, or sets them to 0. */
-static void weigh_row(const struct job *job, int64_t batch, int64_t head, int64_t row, double exponent, float *y, int64_t stride) {
-  const hd_linear *p = job->p;
-  const double bare = p->a.unnormalised && !hd_linear_projects(p) ? p->scale : 1;
-  if (vanished(job, batch, head, row)) memset(y, 0, (size_t)stride * sizeof *y);
-  else p->kernels->row_scale(y, stride, (float)(bare * exp2(HD_CLAMP(exponent, -149, 126))));
+static void weigh_row(const hd_linear *p, float factor, float *y, int64_t stride) {
+  if (factor == 0) memset(y, 0, (size_t)stride * sizeof *y);
+  else p->kernels->row_scale(y, stride, factor);
 }
 
 /* ---- products -------------------------------------------------------------------------------------------------------------------------- */
@@ -156,6 +162,7 @@ static void make_queries(const hd_linear_walk *walk, float *memory, const hd_lin
   const hd_linear *p = job->p;
   const struct own own = own_of(job, memory);
   const int64_t batch = chunk->kv / p->kv_heads, f = walk->x_stride, count = chunk->count;
+  float factor[HD_CHUNK], power[HD_CHUNK];
   if (chunk->x) hd_linear_turn(p, chunk->y, count, job->values, walk->y_stride, own.turned_y);
   for (int64_t h = 0; h < p->group; h++) {
     const int64_t head = chunk->kv % p->kv_heads * p->group + h;
@@ -167,10 +174,10 @@ static void make_queries(const hd_linear_walk *walk, float *memory, const hd_lin
     }
     const float *rows =
         hd_linear_queries(p, &job->maps, batch, head, chunk->begin, chunk->count, own.raw, own.projected, own.features, own.exponents);
+    find_weights(job, batch, head, chunk->begin, chunk->count, own.exponents, factor, power);
     for (int i = 0; i < chunk->count; i++) {
-      const double own_exponent = hd_linear_projects(p) ? (double)own.exponents[i] + (double)chunk->state->exponent : 0;
-      weigh_row(job, batch, head, chunk->begin + i, weight_exponent(job, batch, head, chunk->begin + i, own_exponent), own.gradient + i * f,
-                f);
+      const float rest = hd_linear_projects(p) ? hd_linear_power(power[i] + chunk->state->exponent) : 1;
+      weigh_row(p, factor[i] * rest, own.gradient + i * f, f);
     }
     float *dx = hd_linear_rows_to(&job->to.dq, batch, head, chunk->begin, own.dx, hd_padded(p->d));
     hd_linear_features_backward(p, &job->maps, rows, own.features, own.gradient, count, own.projected, dx);
@@ -202,19 +209,14 @@ static int64_t collect_queries(const hd_linear_walk *walk, float *memory, int64_
   const hd_linear *p = job->p;
   const struct own own = own_of(job, memory);
   const int64_t batch = kv / p->kv_heads;
-  float *y = (float *)*values;
+  float *y = (float *)*values, factor[HD_CHUNK], power[HD_CHUNK];
   for (int64_t h = 0; h < p->group; h++, x += count * walk->x_stride, y += count * walk->y_stride, exponents += count) {
     const int64_t head = kv % p->kv_heads * p->group + h;
     hd_linear_queries(p, &job->maps, batch, head, begin, count, own.raw, own.projected, x, exponents);
     find_gradients(job, &own, batch, head, begin, count, y);
-    for (int i = 0; i < count; i++) {
-      double exponent = weight_exponent(job, batch, head, begin + i, hd_linear_projects(p) ? exponents[i] : 0);
-      if (hd_linear_projects(p)) {
-        exponents[i] = vanished(job, batch, head, begin + i) ? -INFINITY : isfinite(exponent) ? (float)ceil(exponent) : 0;
-        if (isfinite(exponent)) exponent -= ceil(exponent);
-      }
-      weigh_row(job, batch, head, begin + i, exponent, y + i * walk->y_stride, walk->y_stride);
-    }
+    find_weights(job, batch, head, begin, count, exponents, factor, power);
+    for (int i = 0; i < count; i++) weigh_row(p, factor[i], y + i * walk->y_stride, walk->y_stride);
+    if (hd_linear_projects(p)) memcpy(exponents, power, (size_t)count * sizeof *power);
   }
   return p->group * count;
 }

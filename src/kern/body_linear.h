@@ -134,15 +134,12 @@ void KERNEL(multiply_rows)(const hd_rows_product *p) {
 
 /* ---- features ----------------------------------------------------------------------------------------------------------------------- */
 
-/* elu(x) + 1 is x + 1 above 0 and e^x below; a NaN stays one. */
+/* elu(x) + 1 is max(x, 0) + e^min(x, 0), which above 0 is x + 1 and below it e^x; a NaN stays one. */
 void KERNEL(features)(bool elu, const float *x, int64_t n, float *out) {
-  const vf zero = v_set(0.0f), one = v_set(1.0f);
+  const vf zero = v_set(0.0f);
   for (int64_t i = 0; i < n; i += LANES) {
-    const vf value = row_load(x + i, n - i);
-    const vf below = elu ? v_exp(v_min(zero, value)) : zero; // the order of min keeps NaN
-    vf y = v_select(v_gt(value, zero), elu ? v_add(value, one) : value, below);
-    if (!elu) y = v_select(v_eq(value, value), y, value);
-    row_store(out + i, n - i, y);
+    const vf value = row_load(x + i, n - i), above = v_max(zero, value); // the order of max and min keeps NaN
+    row_store(out + i, n - i, elu ? v_add(above, v_exp(v_min(zero, value))) : above);
   }
 }
 
