@@ -181,6 +181,32 @@ HEED_API heed_status heed_attention_weights(heed_context *context, const heed_at
 HEED_API heed_status heed_attention_weights_reference(heed_context *context, const heed_attention *a, const heed_view *q,
                                                       const heed_view *k, const heed_attention_rows *asked, const heed_view *weights);
 
+/* How the frequencies of rotary positions are made, and reach beyond the context that a model has learned. Pair i of r/2 turns by f_i = theta^(−2i/r) a position; then
+ *   LINEAR   f_i / factor (Chen et al., "Extending Context Window of Large Language Models via Positional Interpolation", 2023)
+ *   DYNAMIC  theta becomes theta · (factor · n / context − (factor − 1))^(r/(r − 2)) for a length n beyond the context ("NTK-aware")
+ *   YARN     f_i for pairs that turn more than `fast` times within the context, f_i / factor for those that turn less than `slow` times, between them a ramp over i; cosines and
+ *            sines are multiplied by the attention factor, 0.1 ln(factor) + 1 (Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models", 2023)
+ *   LLAMA3   the same two, between them a ramp over turns, and no factor (Dubey et al., "The Llama 3 Herd of Models", 2024) */
+typedef enum heed_rope_kind { HEED_ROPE_PLAIN, HEED_ROPE_LINEAR, HEED_ROPE_DYNAMIC, HEED_ROPE_YARN, HEED_ROPE_LLAMA3 } heed_rope_kind;
+
+typedef struct heed_rope_scaling {
+  size_t size; /* sizeof (heed_rope_scaling) */
+  heed_rope_kind kind;
+  double theta;            /* 0: 10000 */
+  double factor;           /* above 0; DYNAMIC: 1 and more */
+  int64_t context;         /* positions the model has learned with; all but LINEAR */
+  int64_t length;          /* DYNAMIC: of what is attended to; up to the context nothing changes */
+  double fast, slow;       /* turns within the context, slow below fast; 0: YARN 32 and 1, LLAMA3 4 and 1 */
+  double attention_factor; /* YARN; 0: by the formula */
+  double magnitude,
+      magnitude_all; /* YARN: where both are given the factor is (0.1 · magnitude · ln(factor) + 1) / (0.1 · magnitude_all · ln(factor) + 1) */
+  bool unrounded; /* YARN: the ramp's ends are not rounded to whole pairs */
+} heed_rope_scaling;
+
+/* frequency [rotary_dim/2] in ascending i, and the attention factor (1 but for YARN; NULL: not asked). scaling may be NULL (plain). HEED_E_ARGUMENT, HEED_E_SHAPE (an odd width): nothing is written. */
+HEED_API heed_status heed_rope_frequencies(heed_context *context, const heed_rope_scaling *scaling, int64_t rotary_dim, double *frequency,
+                                           double *attention_factor);
+
 /* Rotary positions: row at position p has pair i of its first r numbers turned by the angle p · theta^(−2i/r) / factors[i], so that q·k depends on positions only through their
  * difference. Zero: pairs (i, i + r/2), all of the row, theta 10000, row i at position i. (Su et al., "RoFormer", 2021.) */
 typedef struct heed_rope {
@@ -193,9 +219,11 @@ typedef struct heed_rope {
   double theta;               /* 0: 10000 */
   const heed_view *factors;   /* [r/2] f32, f64, f16 or bf16, above 0: what each frequency is divided by (scaled contexts); NULL: 1 */
 
-  /* Tables instead of theta and factors, types as factors, both or neither: [P,r/2] by position, which must lie in [0, P), or [B,n,r/2] (B may be 1) by row, then without
+  /* Tables instead of theta, factors and scaling, types as factors, both or neither: [P,r/2] by position, which must lie in [0, P), or [B,n,r/2] (B may be 1) by row, then without
    * positions and offset. A scale of attention may be multiplied into them. */
   const heed_view *cosine, *sine;
+
+  const heed_rope_scaling *scaling; /* instead of theta; factors divide its frequencies too. NULL: none */
 } heed_rope;
 
 /* out = x turned. x and out [B,H,n,d], ranks as for attention, any strides, f32, f16 or bf16 each; out may be x's own memory (same type and strides). The turn is

@@ -23,12 +23,12 @@ struct turn {
   bool in_place; /* what does not turn is there already */
   bool direct;   /* rows of x and out are contiguous f32 */
   bool borrowed; /* the tables hold rows as the kernel wants them: contiguous f32, forward */
+  heed_rope_scaling scaling;
   double *frequency;
+  double amplitude;
   float *scratch; /* [workers][scratch_floats]: cosine, sine, a row */
   int64_t scratch_floats;
 };
-
-double hd_rope_frequency(double theta, int64_t rotary_dim, int64_t i) { return pow(theta, -2.0 * (double)i / (double)rotary_dim); }
 
 /* ---- positions and angles ----------------------------------------------------------------------------------------------------------- */
 
@@ -45,17 +45,17 @@ static int64_t position_of(const heed_rope *a, int64_t batch, int64_t row) {
 }
 
 /* Angles grow with the position and only their rest within a full turn counts, hence double. */
-static void compute_angles(const double *frequency, int64_t pairs, int64_t position, float *cosine, float *sine) {
-  for (int64_t i = 0; i < pairs; i++) {
-    double angle = (double)position * frequency[i];
-    cosine[i] = (float)cos(angle);
-    sine[i] = (float)sin(angle);
+static void compute_angles(const hd_rope_turns *turns, int64_t position, float *cosine, float *sine) {
+  for (int64_t i = 0; i < turns->pairs; i++) {
+    double angle = (double)position * turns->frequency[i];
+    cosine[i] = (float)(turns->amplitude * cos(angle));
+    sine[i] = (float)(turns->amplitude * sin(angle));
   }
 }
 
 struct table {
-  const double *frequency;
-  int64_t pairs, first, rows;
+  const hd_rope_turns *turns;
+  int64_t first, rows;
   float *cosine, *sine;
 };
 
@@ -63,11 +63,11 @@ static void fill_block(void *argument, int64_t i, int worker) {
   (void)worker;
   const struct table *t = argument;
   for (int64_t r = i * BLOCK, end = HD_MIN(t->rows, r + BLOCK); r < end; r++)
-    compute_angles(t->frequency, t->pairs, t->first + r, t->cosine + r * t->pairs, t->sine + r * t->pairs);
+    compute_angles(t->turns, t->first + r, t->cosine + r * t->turns->pairs, t->sine + r * t->turns->pairs);
 }
 
-void hd_rope_table(heed_context *context, const double *frequency, int64_t pairs, int64_t first, int64_t rows, float *cosine, float *sine) {
-  struct table table = {frequency, pairs, first, rows, cosine, sine};
+void hd_rope_table(heed_context *context, const hd_rope_turns *turns, int64_t first, int64_t rows, float *cosine, float *sine) {
+  struct table table = {turns, first, rows, cosine, sine};
   hd_parallel(context, hd_ceil_div(rows, BLOCK), fill_block, &table);
 }
 
@@ -86,7 +86,7 @@ static void angles_of(const struct turn *t, int64_t batch, int64_t row, float *s
   float *made[2] = {scratch, scratch + t->pairs};
   *cosine = made[0], *sine = made[1];
   if (!t->a.cosine) {
-    compute_angles(t->frequency, t->pairs, position_of(&t->a, batch, row), made[0], made[1]);
+    compute_angles(&(hd_rope_turns){t->frequency, t->pairs, t->amplitude}, position_of(&t->a, batch, row), made[0], made[1]);
   } else {
     hd_to_floats(t->kernels, table_row(t, &t->cosine, batch, row), t->cosine.type, t->cosine.column_stride, t->pairs, made[0]);
     hd_to_floats(t->kernels, table_row(t, &t->sine, batch, row), t->sine.type, t->sine.column_stride, t->pairs, made[1]);
@@ -145,7 +145,8 @@ static heed_status read_tables(heed_context *context, struct turn *t) {
   const heed_rope *a = &t->a;
   HD_REQUIRE(!a->cosine == !a->sine, context, HEED_E_ARGUMENT, "of cosine and sine only one is given");
   if (!a->cosine) return HEED_OK;
-  HD_REQUIRE(a->theta == 0 && !a->factors, context, HEED_E_ARGUMENT, "tables are given, and theta or factors that would make them");
+  HD_REQUIRE(a->theta == 0 && !a->factors && !a->scaling, context, HEED_E_ARGUMENT,
+             "tables are given, and theta, factors or a scaling that would make them");
   HD_TRY(read_table(context, t, a->cosine, "cosine", &t->cosine));
   HD_TRY(read_table(context, t, a->sine, "sine", &t->sine));
   HD_REQUIRE(a->cosine->ndim == a->sine->ndim && t->cosine.rows == t->sine.rows, context, HEED_E_SHAPE,
@@ -159,8 +160,12 @@ static heed_status read_tables(heed_context *context, struct turn *t) {
 static heed_status read_factors(heed_context *context, struct turn *t) {
   heed_rope *a = &t->a;
   char shape[HD_SHAPE_LENGTH];
-  if (a->theta == 0) a->theta = 10000;
-  HD_REQUIRE(a->theta > 0 && isfinite(a->theta), context, HEED_E_ARGUMENT, "theta %g, allowed above 0 (or 0: 10000)", a->theta);
+  HD_REQUIRE(!a->scaling || a->theta == 0, context, HEED_E_ARGUMENT, "theta is given, and a scaling that has its own");
+  t->scaling = (heed_rope_scaling){.size = sizeof t->scaling};
+  HD_TRY(hd_options_read(context, "heed_rope_scaling", a->scaling, &t->scaling, sizeof t->scaling));
+  if (!a->scaling) t->scaling.theta = a->theta;
+  HD_TRY(hd_rope_scaling_check(context, &t->scaling, a->rotary_dim));
+  t->amplitude = hd_rope_attention_factor(&t->scaling);
   if (!a->factors) return HEED_OK;
   HD_TRY(hd_view_check(context, a->factors, "factors"));
   HD_TRY(hd_number(context, a->factors->type, "factors"));
@@ -244,8 +249,8 @@ heed_status heed_rope_apply(heed_context *context, const heed_rope *rope, const 
   HD_TRY_DONE(reserve(context, &t, items, &room));
   if (!t.a.cosine) {
     HD_TRY_DONE(hd_allocate(context, "rotary frequencies", t.pairs, sizeof *t.frequency, &t.frequency));
-    for (int64_t i = 0; i < t.pairs; i++)
-      t.frequency[i] = hd_rope_frequency(t.a.theta, t.a.rotary_dim, i) / (t.a.factors ? hd_per_head(t.a.factors, i) : 1);
+    hd_rope_frequencies(&t.scaling, t.a.rotary_dim, t.frequency);
+    for (int64_t i = 0; t.a.factors && i < t.pairs; i++) t.frequency[i] /= hd_per_head(t.a.factors, i);
   }
   hd_parallel(context, items, turn_block, &t);
 done:
@@ -275,10 +280,10 @@ static void reference_row(const struct turn *t, int64_t batch, int64_t head, int
       entry = t->by_row && t->sine.heads > 1 ? batch : 0;
       sine = element(&t->sine, 0, entry, at, i);
     } else {
-      angle = (double)position_of(a, batch, row) * pow(a->theta, -2.0 * (double)i / (double)a->rotary_dim);
+      angle = (double)position_of(a, batch, row) * t->frequency[i];
       if (a->factors) angle /= hd_per_head(a->factors, i);
-      cosine = cos(angle);
-      sine = sin(angle);
+      cosine = t->amplitude * cos(angle);
+      sine = t->amplitude * sin(angle);
     }
     if (a->inverse) sine = -sine;
     int64_t first = a->interleaved ? 2 * i : i, second = a->interleaved ? 2 * i + 1 : i + t->pairs;
@@ -295,8 +300,11 @@ heed_status heed_rope_reference(heed_context *context, const heed_rope *rope, co
   HD_TRY(read_call(context, rope, x, out, &t));
   HD_TRY(hd_number(context, t.x.type, "x"));
   HD_TRY(hd_number(context, t.out.type, "out"));
+  HD_TRY(hd_allocate(context, "rotary frequencies", t.pairs, sizeof *t.frequency, &t.frequency));
+  if (!t.a.cosine) hd_rope_frequencies(&t.scaling, t.a.rotary_dim, t.frequency);
   for (int64_t batch = 0; batch < t.x.batch; batch++)
     for (int64_t head = 0; head < t.x.heads; head++)
       for (int64_t row = 0; row < t.x.rows; row++) reference_row(&t, batch, head, row);
+  hd_release(context, t.frequency, t.pairs, sizeof *t.frequency);
   return HEED_OK;
 }

@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-static hd_json_place top_of(const hd_config *config) {
+hd_json_place hd_config_top(const hd_config *config) {
   return (hd_json_place){config->context, config->file, "", hd_tensors_config(config->tensors)};
 }
 
@@ -52,7 +52,7 @@ static heed_status read_choice(const hd_json_place *top, const hd_field *field, 
 }
 
 static heed_status value_of_json(const hd_config *config, const hd_field *field, hd_value *out) {
-  hd_json_place top = top_of(config);
+  hd_json_place top = hd_config_top(config);
   out->present = hd_json_has(&top, field->json);
   if (!out->present && !field->required) return HEED_OK;
   switch (field->kind) {
@@ -111,7 +111,7 @@ static heed_text read_gates(heed_text name, hd_transformer_spec *spec) {
 static heed_status read_activation(const hd_config *config, hd_transformer_spec *spec) {
   const char *key = config->family->activation_key;
   if (hd_tensors_is_gguf(config->tensors) || !key) return HEED_OK;
-  hd_json_place top = top_of(config);
+  hd_json_place top = hd_config_top(config);
   if (!hd_json_has(&top, key)) return HEED_OK;
   heed_text name;
   char quoted[HD_QUOTE_LENGTH];
@@ -145,7 +145,7 @@ static heed_status read_head(const hd_config *config, hd_transformer_spec *spec)
   heed_text problem;
   char quoted[HD_QUOTE_LENGTH];
   if (hd_tensors_is_gguf(config->tensors)) return HEED_OK;
-  hd_json_place top = top_of(config), names;
+  hd_json_place top = hd_config_top(config), names;
   HD_TRY(read_class(config, &top, spec));
   if (spec->head == HEED_HEAD_TOKENS) return HEED_OK;
   HD_TRY(hd_json_text_or(&top, "problem_type", "single_label_classification", &problem));
@@ -177,7 +177,7 @@ heed_status hd_config_labels(const hd_config *config, const hd_transformer_spec 
   const char **labels;
   *out = NULL;
   if (spec->head == HEED_HEAD_TOKENS) return HEED_OK;
-  hd_json_place top = top_of(config), names = {.object = NULL};
+  hd_json_place top = hd_config_top(config), names = {.object = NULL};
   if (hd_json_has(&top, "id2label")) HD_TRY(hd_json_object(&top, "id2label", &names));
   HD_TRY(hd_arena_allocate(arena, config->context, "labels", spec->labels, sizeof *labels, &labels));
   for (int64_t i = 0; i < spec->labels; i++) HD_TRY(label_name(config, &names, i, arena, &labels[i]));
@@ -193,62 +193,153 @@ heed_status hd_config_labels(const hd_config *config, const hd_transformer_spec 
 #define FACTOR_MIN    1e-6
 #define FACTOR_MAX    1e6
 
-static heed_status scaling_kind(const hd_config *config, const char *key, heed_text type, bool gguf, hd_rotary_scaling *out) {
+/* Values of rope_type, in the order of heed_rope_kind. */
+static const char *const kinds[] = {"default", "linear", "dynamic", "yarn", "llama3", NULL};
+
+static heed_status scaling_kind(const hd_config *config, const char *key, heed_text type, bool gguf, heed_rope_kind *out) {
   char quoted[HD_QUOTE_LENGTH];
-  if (hd_text_is(type, "none") || hd_text_is(type, "default")) *out = HD_SCALING_NONE;
-  else if (hd_text_is(type, "linear")) *out = HD_SCALING_LINEAR;
-  else if (hd_text_is(type, "llama3") && !gguf) *out = HD_SCALING_LLAMA3;
-  else
-    return hd_fail(config->context, HEED_E_UNSUPPORTED, "%s: this scaling of rotary positions is not supported (%s, got %s, allowed %s)",
-                   config->file, key, hd_quote(type, quoted), gguf ? "none, linear" : "default, linear, llama3");
-  return HEED_OK;
+  *out = HEED_ROPE_PLAIN;
+  if (hd_text_is(type, "none")) return HEED_OK;
+  for (int i = 0; kinds[i] && (!gguf || i <= HEED_ROPE_LINEAR); i++)
+    if (hd_text_is(type, kinds[i])) {
+      *out = (heed_rope_kind)i;
+      return HEED_OK;
+    }
+  return hd_fail(config->context, HEED_E_UNSUPPORTED, "%s: this scaling of rotary positions is not supported (%s, got %s, allowed %s)",
+                 config->file, key, hd_quote(type, quoted), gguf ? "none, linear" : "default, linear, dynamic, yarn, llama3");
 }
 
 static heed_status read_rotary_gguf(const hd_config *config, hd_transformer_spec *spec) {
   heed_context *context = config->context;
   const hd_tensors *tensors = config->tensors;
+  heed_rope_scaling *s = &spec->rotary;
   char buffer[128];
   heed_text type;
-  HD_TRY(hd_meta_number_or(context, tensors, full_key(config, ".rope.freq_base", buffer), THETA_DEFAULT, THETA_MIN, THETA_MAX,
-                           &spec->rotary_theta));
+  *s = (heed_rope_scaling){.size = sizeof *s};
+  HD_TRY(hd_meta_number_or(context, tensors, full_key(config, ".rope.freq_base", buffer), THETA_DEFAULT, THETA_MIN, THETA_MAX, &s->theta));
   HD_TRY(hd_meta_integer_or(context, tensors, full_key(config, ".rope.dimension_count", buffer), 0, 2, HD_MAX_HEAD_DIM, &spec->rotary_dim));
   HD_TRY(hd_meta_text_or(context, tensors, full_key(config, ".rope.scaling.type", buffer), "none", &type));
-  HD_TRY(scaling_kind(config, buffer, type, true, &spec->rotary_scaling));
-  if (spec->rotary_scaling == HD_SCALING_LINEAR)
-    HD_TRY(
-        hd_meta_number(context, tensors, full_key(config, ".rope.scaling.factor", buffer), FACTOR_MIN, FACTOR_MAX, &spec->scaling_factor));
+  HD_TRY(scaling_kind(config, buffer, type, true, &s->kind));
+  if (s->kind == HEED_ROPE_LINEAR)
+    HD_TRY(hd_meta_number(context, tensors, full_key(config, ".rope.scaling.factor", buffer), FACTOR_MIN, FACTOR_MAX, &s->factor));
   return HEED_OK;
 }
 
-/* Version 5 keeps everything in rope_parameters; version 4 has rope_theta at the top and the rest in rope_scaling, whose type was first called "type". */
-static heed_status read_rotary_json(const hd_config *config, hd_transformer_spec *spec) {
-  hd_json_place top = top_of(config), in = top;
-  bool v5 = hd_json_has(&top, "rope_parameters"), scaled = hd_json_has(&top, "rope_scaling");
-  if (v5 || scaled) HD_TRY(hd_json_object(&top, v5 ? "rope_parameters" : "rope_scaling", &in));
-  const hd_json_place *theta = v5 && hd_json_has(&in, "rope_theta") ? &in : &top;
-  HD_TRY(hd_json_number_or(theta, "rope_theta", THETA_DEFAULT, THETA_MIN, THETA_MAX, &spec->rotary_theta));
+/* The kind of scaling and its numbers, from the object that has them. */
+static heed_status read_scaling(const hd_config *config, const hd_json_place *in, const hd_transformer_spec *spec, heed_rope_scaling *s) {
+  heed_text type;
+  const char *key = hd_json_has(in, "rope_type") ? "rope_type" : "type";
+  HD_TRY(hd_json_text_or(in, key, "default", &type));
+  HD_TRY(scaling_kind(config, key, type, false, &s->kind));
+  if (s->kind == HEED_ROPE_PLAIN) return HEED_OK;
+  HD_TRY(hd_json_number(in, "factor", FACTOR_MIN, FACTOR_MAX, &s->factor));
+  if (s->kind == HEED_ROPE_LINEAR) return HEED_OK;
+  const bool own = s->kind == HEED_ROPE_LLAMA3 || hd_json_has(in, "original_max_position_embeddings");
+  s->context = spec->context;
+  if (own) HD_TRY(hd_json_integer(in, "original_max_position_embeddings", 1, HD_MAX_CONTEXT, &s->context));
+  if (s->kind == HEED_ROPE_LLAMA3) {
+    HD_TRY(hd_json_number(in, "low_freq_factor", FACTOR_MIN, FACTOR_MAX, &s->slow));
+    HD_TRY(hd_json_number(in, "high_freq_factor", FACTOR_MIN, FACTOR_MAX, &s->fast));
+  } else if (s->kind == HEED_ROPE_YARN) {
+    bool rounded;
+    HD_TRY(hd_json_number_or(in, "beta_slow", 0, 0, FACTOR_MAX, &s->slow));
+    HD_TRY(hd_json_number_or(in, "beta_fast", 0, 0, FACTOR_MAX, &s->fast));
+    HD_TRY(hd_json_number_or(in, "attention_factor", 0, FACTOR_MIN, FACTOR_MAX, &s->attention_factor));
+    HD_TRY(hd_json_number_or(in, "mscale", 0, 0, FACTOR_MAX, &s->magnitude));
+    HD_TRY(hd_json_number_or(in, "mscale_all_dim", 0, 0, FACTOR_MAX, &s->magnitude_all));
+    HD_TRY(hd_json_bool_or(in, "truncate", true, &rounded));
+    s->unrounded = !rounded;
+  }
+  return HEED_OK;
+}
 
+/* Theta and scaling of one kind of layers. theta: where it stands, under key. */
+static heed_status read_frequencies(const hd_config *config, const hd_json_place *in, const hd_json_place *theta, const char *key,
+                                    double usual, const hd_transformer_spec *spec, heed_rope_scaling *out) {
+  *out = (heed_rope_scaling){.size = sizeof *out};
+  HD_TRY(hd_json_number_or(theta, key, usual != 0 ? usual : THETA_DEFAULT, THETA_MIN, THETA_MAX, &out->theta));
+  return in ? read_scaling(config, in, spec, out) : HEED_OK;
+}
+
+/* How much of a head turns. */
+static heed_status read_partial(const hd_config *config, const hd_json_place *in, const char *key, hd_transformer_spec *spec) {
+  const double usual = config->family->rotary.partial_default;
   double part = 1;
-  const hd_json_place *partial = v5 && hd_json_has(&in, "partial_rotary_factor") ? &in : &top;
-  HD_TRY(hd_json_number_or(partial, "partial_rotary_factor", 1, 0, 1, &part));
+  HD_TRY(hd_json_number_or(in, key, usual != 0 ? usual : 1, 0, 1, &part));
   int64_t head_dim = spec->head_dim ? spec->head_dim : spec->width / spec->heads;
   spec->rotary_dim = (int64_t)((double)head_dim * part);
   // To the rest of the spec 0 means that nothing was said, hence the whole head.
   HD_REQUIRE(spec->rotary_dim > 0, config->context, HEED_E_FORMAT,
-             "%s: partial_rotary_factor leaves no positions (got %g of a head of %lld, allowed from 2 values on)", config->file, part,
+             "%s: %s leaves no positions (got %g of a head of %lld, allowed from 2 values on)", config->file, key, part,
              (long long)head_dim);
+  if (config->family->rotary.odd && spec->rotary_dim % 2 == 1) spec->rotary_exponent = spec->rotary_dim++;
+  return HEED_OK;
+}
 
-  if (!v5 && !scaled) return HEED_OK;
-  heed_text type;
-  const char *key = hd_json_has(&in, "rope_type") ? "rope_type" : "type";
-  HD_TRY(hd_json_text_or(&in, key, "default", &type));
-  HD_TRY(scaling_kind(config, key, type, false, &spec->rotary_scaling));
-  if (spec->rotary_scaling == HD_SCALING_NONE) return HEED_OK;
-  HD_TRY(hd_json_number(&in, "factor", FACTOR_MIN, FACTOR_MAX, &spec->scaling_factor));
-  if (spec->rotary_scaling != HD_SCALING_LLAMA3) return HEED_OK;
-  HD_TRY(hd_json_number(&in, "low_freq_factor", 0, FACTOR_MAX, &spec->scaling_low));
-  HD_TRY(hd_json_number(&in, "high_freq_factor", 0, FACTOR_MAX, &spec->scaling_high));
-  return hd_json_integer(&in, "original_max_position_embeddings", 1, HD_MAX_CONTEXT, &spec->scaling_context);
+/* Version 5 keeps everything in rope_parameters, one object or one for each kind of layers. */
+static heed_status read_rotary_new(const hd_config *config, const hd_json_place *top, hd_transformer_spec *spec) {
+  const hd_rotary_keys *keys = &config->family->rotary;
+  hd_json_place all, full, local;
+  HD_TRY(hd_json_object(top, "rope_parameters", &all));
+  if (!hd_json_has(&all, "full_attention")) {
+    const bool has_theta = hd_json_has(&all, "rope_theta"), has_part = hd_json_has(&all, "partial_rotary_factor");
+    HD_TRY(read_partial(config, has_part ? &all : top, "partial_rotary_factor", spec));
+    return read_frequencies(config, &all, has_theta ? &all : top, "rope_theta", keys->theta_default, spec, &spec->rotary);
+  }
+  HD_TRY(hd_json_object(&all, "full_attention", &full));
+  HD_TRY(read_partial(config, &full, "partial_rotary_factor", spec));
+  HD_TRY(read_frequencies(config, &full, &full, "rope_theta", keys->theta_default, spec, &spec->rotary));
+  if (!hd_json_has(&all, "sliding_attention")) return HEED_OK;
+  HD_TRY(hd_json_object(&all, "sliding_attention", &local));
+  return read_frequencies(config, &local, &local, "rope_theta", keys->local_default, spec, &spec->rotary_local);
+}
+
+/* Version 4 has theta at the top and the rest in rope_scaling, whose type was first called "type", and which is not for layers with a window. */
+static heed_status read_rotary_old(const hd_config *config, const hd_json_place *top, hd_transformer_spec *spec) {
+  const hd_rotary_keys *keys = &config->family->rotary;
+  hd_json_place scaling;
+  const bool scaled = hd_json_has(top, "rope_scaling");
+  if (scaled) HD_TRY(hd_json_object(top, "rope_scaling", &scaling));
+  HD_TRY(read_partial(config, top, keys->partial ? keys->partial : "partial_rotary_factor", spec));
+  HD_TRY(read_frequencies(config, scaled ? &scaling : NULL, top, keys->theta ? keys->theta : "rope_theta", keys->theta_default, spec,
+                          &spec->rotary));
+  if (keys->local_default == 0) return HEED_OK;
+  return read_frequencies(config, NULL, top, keys->local, keys->local_default, spec, &spec->rotary_local);
+}
+
+static heed_status read_rotary_json(const hd_config *config, hd_transformer_spec *spec) {
+  const hd_json_place top = hd_config_top(config);
+  return hd_json_has(&top, "rope_parameters") ? read_rotary_new(config, &top, spec) : read_rotary_old(config, &top, spec);
+}
+
+/* ---- windows -------------------------------------------------------------------------------------------------------------- */
+
+static heed_status read_layer_types(const hd_config *config, const hd_json_place *top, hd_transformer_spec *spec) {
+  const json_t *types;
+  HD_TRY(hd_json_array(top, "layer_types", &types));
+  if (json_array_size(types) != (size_t)spec->layers) return hd_json_wrong(top, "layer_types", "must name each layer's kind");
+  for (int64_t i = 0; i < spec->layers; i++) {
+    const char *type = json_string_value(json_array_get(types, (size_t)i));
+    if (type && strcmp(type, "full_attention") == 0) hd_spec_set_full(spec, i);
+    else
+      HD_REQUIRE(type && strcmp(type, "sliding_attention") == 0, config->context, HEED_E_UNSUPPORTED,
+                 "%s: this kind of layer is not supported (layer_types[%lld], allowed full_attention, sliding_attention)", config->file,
+                 (long long)i);
+  }
+  return HEED_OK;
+}
+
+/* Which layers have no window, where there is one. */
+static heed_status read_windows(const hd_config *config, hd_transformer_spec *spec) {
+  const hd_window_keys *keys = &config->family->windows;
+  int64_t every = keys->every_default;
+  if (spec->window == 0 || hd_tensors_is_gguf(config->tensors)) return HEED_OK;
+  const hd_json_place top = hd_config_top(config);
+  if (hd_json_has(&top, "layer_types")) return read_layer_types(config, &top, spec);
+  if (keys->every) HD_TRY(hd_json_integer_or(&top, keys->every, every, 1, HD_MAX_LAYERS, &every));
+  for (int64_t i = 0; every > 0 && i < spec->layers; i++)
+    if (i % every == (keys->first ? 0 : every - 1)) hd_spec_set_full(spec, i);
+  return HEED_OK;
 }
 
 /* ---- all of it ------------------------------------------------------------------------------------------------------------ */
@@ -289,6 +380,8 @@ heed_status hd_config_read(const hd_config *config, hd_transformer_spec *out) {
   if (hd_tensors_is_gguf(config->tensors)) infer_from_tensors(config, &spec);
   if (hd_spec_rotates(&spec))
     HD_TRY(hd_tensors_is_gguf(config->tensors) ? read_rotary_gguf(config, &spec) : read_rotary_json(config, &spec));
+  if (config->family->derive) HD_TRY(config->family->derive(config, &spec));
+  HD_TRY(read_windows(config, &spec));
   HD_TRY(hd_spec_finish(config->context, config->file, &spec));
   *out = spec;
   return HEED_OK;
@@ -332,7 +425,7 @@ static int put_spec(json_t *to, const hd_family *family, const hd_transformer_sp
   const bool gates = family->activation_gates && spec->feed_forward_kind == HD_FEED_FORWARD_GATED;
   const char *name = gates && spec->activation == HEED_ACTIVATION_GELU_TANH ? "gelu" : hd_activation_name(spec->activation);
   if (family->activation_key) failed |= json_object_set_new(to, family->activation_key, json_sprintf("%s%s", gates ? "gated-" : "", name));
-  if (hd_spec_rotates(spec)) failed |= json_object_set_new(to, "rope_theta", json_real(spec->rotary_theta));
+  if (hd_spec_rotates(spec)) failed |= json_object_set_new(to, "rope_theta", json_real(spec->rotary.theta));
   return failed;
 }
 

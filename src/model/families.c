@@ -5,13 +5,31 @@
 
 #include <stdio.h>
 
-extern const hd_family hd_family_bart, hd_family_bert, hd_family_gpt2, hd_family_llama, hd_family_marian, hd_family_mistral,
-    hd_family_qwen2, hd_family_t5, hd_family_heed;
+/* One line expands to the declaration of hd_family_<name> and to an entry of the table. "heed", which says what no other can, is the last. */
+#define FAMILIES(X)                                                                                                                        \
+  X(bart)                                                                                                                                  \
+  X(bert)                                                                                                                                  \
+  X(distilbert)                                                                                                                            \
+  X(gemma2)                                                                                                                                \
+  X(gemma3)                                                                                                                                \
+  X(gpt2)                                                                                                                                  \
+  X(gpt_neox)                                                                                                                              \
+  X(llama)                                                                                                                                 \
+  X(marian)                                                                                                                                \
+  X(mistral)                                                                                                                               \
+  X(modernbert)                                                                                                                            \
+  X(olmo2)                                                                                                                                 \
+  X(phi3)                                                                                                                                  \
+  X(qwen2)                                                                                                                                 \
+  X(qwen3)                                                                                                                                 \
+  X(roberta)                                                                                                                               \
+  X(t5)                                                                                                                                    \
+  X(heed)
 
-static const hd_family *const families[] = {
-    &hd_family_bart,    &hd_family_bert,  &hd_family_gpt2, &hd_family_llama, &hd_family_marian,
-    &hd_family_mistral, &hd_family_qwen2, &hd_family_t5,   &hd_family_heed,
-};
+#define DECLARE(name) extern const hd_family hd_family_##name;
+FAMILIES(DECLARE)
+#define ENTRY(name) &hd_family_##name,
+static const hd_family *const families[] = {FAMILIES(ENTRY)};
 
 static const hd_spelling *spelling_of(const hd_family *family, bool gguf) { return gguf ? &family->gguf : &family->json; }
 
@@ -83,7 +101,7 @@ static bool keys_agree(const hd_family *family, const hd_transformer_spec *spec)
   X(norm) X(norm_place) X(norm_eps) X(feed_forward_kind) X(positions) X(position_offset) X(sinusoid_closed) X(relative_buckets)            \
   X(relative_distance) X(attention_scale) X(attention_softcap) X(window) X(logit_softcap) X(scaled_embedding) X(scaled_logits) X(cross)    \
   X(shared_embedding) X(headless) X(bidirectional) X(segments) X(embedding_norm) X(bias_qkv) X(bias_output) X(bias_feed_forward)           \
-  X(bias_head) X(norm_unbiased) X(tied)
+  X(bias_head) X(norm_unbiased) X(norm_shifted) X(first_bare) X(parallel) X(head_dense_unbiased) X(side_norm) X(tied)
 // clang-format on
 
 /* Whether what the family's configurations cannot say is as the spec has it. */
@@ -152,7 +170,7 @@ const hd_family *hd_family_for(const hd_transformer_spec *spec, const hd_transfo
   if (spec->cross != (encoder != NULL)) return NULL;
   for (int64_t i = 0; i < HD_COUNT(families); i++) {
     const hd_family *family = families[i];
-    if (!family->json.architecture || (encoder && !family->encoder)) continue;
+    if (family->only_read || !family->json.architecture || (encoder && !family->encoder)) continue;
     const hd_transformer_spec written = hd_family_written(family, spec);
     if (!says(family, &written)) continue;
     if (!encoder) return family;

@@ -5,6 +5,7 @@
 #ifndef HD_FAMILY_H
 #define HD_FAMILY_H
 
+#include "../io/json.h"
 #include "../io/tensors.h"
 #include "spec.h"
 
@@ -46,6 +47,9 @@ typedef enum hd_slot {
   HD_SLOT_ROTARY_FACTORS, /* optional: what each rotary frequency is divided by */
   HD_SLOT_RELATIVE,       /* [buckets, heads], for all layers */
   HD_SLOT_ATTENTION_NORM,
+  HD_SLOT_ATTENTION_POST, /* the second norm where there are two */
+  HD_SLOT_QUERY_NORM,
+  HD_SLOT_KEY_NORM,
   HD_SLOT_QKV, /* queries, keys and values in one matrix; otherwise the next three */
   HD_SLOT_QUERY,
   HD_SLOT_KEY,
@@ -57,6 +61,8 @@ typedef enum hd_slot {
   HD_SLOT_CROSS_VALUE,
   HD_SLOT_CROSS_OUTPUT,
   HD_SLOT_FEED_FORWARD_NORM,
+  HD_SLOT_FEED_FORWARD_POST,
+  HD_SLOT_GATE_UP, /* gate and up in one matrix; otherwise the next two */
   HD_SLOT_GATE,
   HD_SLOT_UP,
   HD_SLOT_GATED_UP, /* where it is called otherwise beside a gate */
@@ -71,11 +77,29 @@ typedef struct hd_spelling {
   const char *optional_prefix;   /* left out by some files; NULL: none */
   const char *tensors[HD_SLOTS]; /* without ".weight" and ".bias"; '#' stands for the layer; NULL: no such tensor */
   const char *separate;          /* of the embedding, where encoder and decoder have one each; NULL: tensors' */
+  bool head_by_head;             /* in QKV queries, keys and values of one head lie together */
   bool transposed;               /* layer matrices are stored [inputs, outputs] */
   bool head_bias_row;            /* the head's bias is a row [1, outputs] of its own, called as in tensors; none: zeros */
 } hd_spelling;
 
 enum { HD_HEADS = HEED_HEAD_CLASS + 1 };
+
+/* The configuration of an open model file, and how its family spells it. */
+typedef struct hd_config hd_config;
+
+/* How a family spells rotary positions and windows in the older form of config.json; the newer, rope_parameters and layer_types, is the same in all. */
+typedef struct hd_rotary_keys {
+  const char *theta, *local;           /* NULL: "rope_theta", and one for all layers */
+  double theta_default, local_default; /* 0: 10000; local_default 0: one for all layers */
+  const char *partial;                 /* NULL: "partial_rotary_factor" */
+  double partial_default;              /* 0: 1 */
+  bool odd; /* where an odd width is left, frequencies are those of it and one number more turns, as in transformers */
+} hd_rotary_keys;
+typedef struct hd_window_keys {
+  const char *every; /* how often a layer has no window; NULL: never, or as the default says */
+  int64_t every_default;
+  bool first; /* the first of so many layers; otherwise the last */
+} hd_window_keys;
 
 typedef struct hd_family hd_family;
 struct hd_family {
@@ -87,18 +111,22 @@ struct hd_family {
   bool activation_gates;             /* its value says also whether the feed-forward layers are gated: "gated-gelu" (T5) */
   const char *class_names[HD_HEADS]; /* of transformers, for `architectures`, by heed_head; NULL: none */
   hd_spelling gguf, json;
+  hd_rotary_keys rotary;
+  hd_window_keys windows;
+  heed_status (*derive)(const hd_config *config,
+                        hd_transformer_spec *spec); /* what follows from fields in a way of its own; NULL: nothing */
+  bool only_read;                                   /* heed writes no files of it */
   const hd_family *encoder; /* of specs with `cross`, the table of the other stack, whose values lie in the same files; NULL: one stack */
 };
 
-/* The configuration of an open model file, and how its family spells it. */
-typedef struct hd_config {
+struct hd_config {
   heed_context *context;
   const hd_tensors *tensors;
   const char *file; /* for messages */
   const hd_family *family;
   const hd_spelling *spelling;
   bool separate; /* encoder and decoder have an embedding each */
-} hd_config;
+};
 
 /* Finds the family that the file names. HEED_E_UNSUPPORTED lists the known. */
 heed_status hd_family_of(heed_context *context, const hd_tensors *tensors, hd_config *out);
@@ -120,6 +148,8 @@ hd_transformer_spec hd_family_written(const hd_family *family, const hd_transfor
 /* A config.json of the family: what hd_config_read makes the same specs of. encoder NULL: one stack. labels [spec->labels] are their names. A new reference, or NULL if memory is short. */
 json_t *hd_config_write(const hd_family *family, const hd_transformer_spec *spec, const hd_transformer_spec *encoder,
                         const char *const *labels);
+/* The top of config.json, of a model that has one. */
+hd_json_place hd_config_top(const hd_config *config);
 /* The names of the labels: [spec->labels] texts in the arena; "LABEL_0", ... where the file has none. HEED_E_FORMAT. */
 heed_status hd_config_labels(const hd_config *config, const hd_transformer_spec *spec, hd_arena *arena, const char *const **out);
 

@@ -154,13 +154,14 @@ static heed_status check(heed_context *context, const heed_model *model, const h
   HD_REQUIRE(!spec->cross, context, HEED_E_UNSUPPORTED, "%s: cannot be trained further: it is an encoder–decoder", model->path);
   HD_REQUIRE(hd_spec_rotates(spec) || (spec->positions == HD_POSITIONS_LEARNED && spec->position_offset == 0), context, HEED_E_UNSUPPORTED,
              "%s: cannot be trained: heed learns with rotary positions and learned ones that begin at 0", model->path);
-  bool usual = !hd_spec_rotates(spec) || (spec->rotary_scaling == HD_SCALING_NONE && spec->rotary_dim == spec->head_dim);
+  bool usual = !hd_spec_rotates(spec) || (spec->rotary.kind == HEED_ROPE_PLAIN && spec->rotary_dim == spec->head_dim);
   for (int64_t i = 0; usual && hd_spec_rotates(spec) && i < spec->rotary_dim / 2; i++)
-    usual = model->frequency[i] == hd_spec_frequency(spec, i);
+    usual = model->turns.frequency[i] == hd_rope_frequency(spec->rotary.theta, spec->rotary_dim, i);
   HD_REQUIRE(usual, context, HEED_E_UNSUPPORTED,
              "%s: cannot be trained: its rotary positions are scaled or partial, which heed does not write", model->path);
-  HD_REQUIRE(spec->full_every == 0, context, HEED_E_UNSUPPORTED, "%s: cannot be trained: some of its layers have a window, others none",
-             model->path);
+  for (int64_t i = 0; i < spec->layers; i++)
+    HD_REQUIRE(spec->window == 0 || !hd_spec_is_full(spec, i), context, HEED_E_UNSUPPORTED,
+               "%s: cannot be trained: some of its layers have a window, others none", model->path);
   HD_REQUIRE(hd_family_for(spec, NULL), context, HEED_E_UNSUPPORTED,
              "%s: cannot be trained: no configuration that heed writes says all of it", model->path);
   return HEED_OK;

@@ -123,8 +123,9 @@ static heed_status make_rotary(heed_learner *learner, hd_learner_stack *t) {
   HD_TRY(hd_arena_allocate(&learner->arena, learner->context, "positions", pairs, sizeof *frequency, &frequency));
   HD_TRY(table(learner, spec->context, pairs, &t->cosine));
   HD_TRY(table(learner, spec->context, pairs, &t->sine));
-  for (int64_t i = 0; i < pairs; i++) frequency[i] = hd_spec_frequency(spec, i);
-  hd_rope_table(learner->context, frequency, pairs, 0, spec->context, t->cosine.data, t->sine.data);
+  hd_rope_frequencies(&spec->rotary, spec->rotary_dim, frequency);
+  const hd_rope_turns turns = {frequency, pairs, hd_rope_attention_factor(&spec->rotary)};
+  hd_rope_table(learner->context, &turns, 0, spec->context, t->cosine.data, t->sine.data);
   t->rope = (heed_rope){.size = sizeof t->rope,
                         .interleaved = spec->positions == HD_POSITIONS_ROTARY_INTERLEAVED,
                         .rotary_dim = spec->rotary_dim,

@@ -82,7 +82,7 @@ static heed_status spec_of(heed_context *context, const heed_learner_options *o,
                                              : encoder || o->gelu_erf ? HEED_ACTIVATION_GELU
                                                                       : HEED_ACTIVATION_GELU_TANH,
                                .positions = llama || o->rotary ? HD_POSITIONS_ROTARY_HALF : HD_POSITIONS_LEARNED,
-                               .rotary_theta = 10000,
+                               .rotary = {.size = sizeof(heed_rope_scaling), .theta = 10000},
                                .bias_qkv = biased,
                                .bias_output = biased,
                                .bias_feed_forward = biased,

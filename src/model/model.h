@@ -4,6 +4,7 @@
 
 #include "../base/base.h"
 #include "../../include/heed/model.h"
+#include "../attn/rope.h"
 #include "../kern/matrix.h"
 #include "family.h"
 
@@ -25,7 +26,9 @@ typedef struct hd_norm {
 } hd_norm;
 
 typedef struct hd_layer {
-  hd_norm attention_norm, cross_norm, feed_forward_norm;
+  hd_norm attention_norm, cross_norm, feed_forward_norm; /* weight NULL: the sublayer reads the stream itself */
+  hd_norm attention_post, feed_forward_post;             /* of what a sublayer gives, where norms are around it */
+  hd_norm query_norm, key_norm;
   hd_stack qkv;                                 /* → [heads·head_dim | kv_heads·head_dim | kv_heads·head_dim] */
   hd_stack output;                              /* heads·head_dim → width */
   hd_stack cross_query, cross_kv, cross_output; /* the same of spec.cross; keys and values are made of the encoder's output */
@@ -48,10 +51,10 @@ struct heed_model {
   hd_matrix position;    /* [context + position_offset, width] where positions are learned */
   const float *sinusoid; /* [sinusoids, width] of the first positions where they are sinusoidal */
   int64_t sinusoids;
-  const float *relative;   /* [buckets, heads] where they are relative */
-  hd_matrix segment;       /* [segments, width] where there are any */
-  hd_norm embedding_norm;  /* weight NULL: none */
-  const double *frequency; /* [rotary_dim/2] where they are rotary */
+  const float *relative;      /* [buckets, heads] where they are relative */
+  hd_matrix segment;          /* [segments, width] where there are any */
+  hd_norm embedding_norm;     /* weight NULL: none */
+  hd_rope_turns turns, local; /* where they are rotary: of layers, and of layers with a window where spec.rotary_local is */
   hd_layer *layers;
   hd_norm final_norm;  /* weight NULL: none */
   hd_stack head_dense; /* before a head for tokens, or the pooler of a class; parts 0: the head reads the stream itself */

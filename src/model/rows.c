@@ -13,7 +13,7 @@ typedef struct work {
   heed_activation activation;
   const float *x;
   float *y;
-  int64_t rows, n, stride;
+  int64_t rows, n, stride, parts;
   void (*row)(const struct work *work, int64_t r);
 } work;
 
@@ -28,15 +28,28 @@ static void run(heed_context *context, work *w) {
   hd_parallel(context, hd_ceil_div(w->rows, BLOCK), block, w);
 }
 
-static void norm_row(const work *w, int64_t r) {
-  const float *x = w->x + r * w->n;
-  float *y = w->y + r * w->n, eps = (float)w->spec->norm_eps;
+static void norm_run(const work *w, const float *x, float *y) {
+  const float eps = (float)w->spec->norm_eps;
   if (w->spec->norm == HD_NORM_RMS) w->kernels->rms_norm(x, w->norm->weight, w->n, eps, y, NULL);
   else w->kernels->layer_norm(x, w->norm->weight, w->norm->bias, w->n, eps, y, NULL);
 }
 
+static void norm_row(const work *w, int64_t r) { norm_run(w, w->x + r * w->n, w->y + r * w->n); }
+
+static void norm_parts(const work *w, int64_t r) {
+  for (int64_t part = 0; part < w->parts; part++) {
+    float *x = w->y + r * w->stride + part * w->n;
+    norm_run(w, x, x);
+  }
+}
+
 void hd_rows_norm(heed_context *context, const hd_transformer_spec *spec, const hd_norm *norm, const float *x, int64_t rows, float *y) {
   run(context, &(work){.row = norm_row, .spec = spec, .norm = norm, .x = x, .y = y, .rows = rows, .n = spec->width});
+}
+
+void hd_rows_norm_parts(heed_context *context, const hd_transformer_spec *spec, const hd_norm *norm, float *x, int64_t rows, int64_t stride,
+                        int64_t parts, int64_t n) {
+  run(context, &(work){.row = norm_parts, .spec = spec, .norm = norm, .y = x, .rows = rows, .n = n, .stride = stride, .parts = parts});
 }
 
 static void add_row(const work *w, int64_t r) {

@@ -8,6 +8,10 @@
 /* y[r] = norm(x[r]), width values each; y may be x. */
 void hd_rows_norm(heed_context *context, const hd_transformer_spec *spec, const hd_norm *norm, const float *x, int64_t rows, float *y);
 
+/* In place: of each row, `parts` neighbouring runs of n values each, from x + r · stride on, by the same norm. */
+void hd_rows_norm_parts(heed_context *context, const hd_transformer_spec *spec, const hd_norm *norm, float *x, int64_t rows, int64_t stride,
+                        int64_t parts, int64_t n);
+
 /* x[r] += y[r]. */
 void hd_rows_add(heed_context *context, float *x, const float *y, int64_t rows, int64_t width);
 

@@ -37,15 +37,14 @@ heed_status heed_session_new(heed_context *context, heed_model *model, const hee
 /* Each array with the floats it has a row; the same list allocates and frees. */
 static void scratch_list(const hd_transformer_spec *spec, hd_scratch *s, float ***array, int64_t *floats) {
   int64_t wide = spec->feed_forward * (spec->feed_forward_kind == HD_FEED_FORWARD_GATED ? 2 : 1);
-  float **arrays[] = {&s->x, &s->h, &s->qkv, &s->mixed, &s->wide, &s->cosine, &s->sine};
-  int64_t sizes[] = {
-      spec->width,          spec->width,         (spec->heads + 2 * spec->kv_heads) * spec->head_dim, spec->heads * spec->head_dim, wide,
-      spec->rotary_dim / 2, spec->rotary_dim / 2};
+  float **arrays[] = {&s->x, &s->h, &s->qkv, &s->mixed, &s->wide, &s->cosine, &s->sine, &s->local_cosine, &s->local_sine};
+  const int64_t q = spec->heads * spec->head_dim, pairs = spec->rotary_dim / 2, local = spec->rotary_local.size ? pairs : 0;
+  int64_t sizes[] = {spec->width, spec->width, q + 2 * spec->kv_heads * spec->head_dim, q, wide, pairs, pairs, local, local};
   memcpy(array, arrays, sizeof arrays);
   memcpy(floats, sizes, sizeof sizes);
 }
 
-enum { SCRATCH_ARRAYS = 7 };
+enum { SCRATCH_ARRAYS = 9 };
 
 void hd_scratch_free(heed_context *context, const hd_transformer_spec *spec, hd_scratch *s) {
   float **array[SCRATCH_ARRAYS];
@@ -171,6 +170,7 @@ heed_status heed_session_run(heed_session *session, const int32_t *ids, int64_t 
                                          .spans = &span,
                                          .span_count = 1,
                                          .rows = n,
+                                         .capacity = session->capacity,
                                          .logits = logits,
                                          .logit_rows = wanted,
                                          .watch = given ? &watch : NULL,

@@ -11,12 +11,13 @@
 /* What a pass over `rows` positions needs beside the cache; grows with the largest pass. */
 typedef struct hd_scratch {
   int64_t rows;
-  float *x, *h;         /* [rows, width]: the residual stream; its norm, then what a sublayer adds */
-  float *qkv;           /* [rows, (heads + 2 kv_heads) · head_dim] */
-  float *mixed;         /* [rows, heads · head_dim]: what attention gives */
-  float *wide;          /* [rows, 2 feed_forward] or [rows, feed_forward] */
-  float *cosine, *sine; /* [rows, rotary_dim/2] */
-  int64_t *places;      /* [3, rows]: sequences, offsets and lengths of the entries of one call of attention */
+  float *x, *h;                     /* [rows, width]: the residual stream; its norm, then what a sublayer adds */
+  float *qkv;                       /* [rows, (heads + 2 kv_heads) · head_dim] */
+  float *mixed;                     /* [rows, heads · head_dim]: what attention gives */
+  float *wide;                      /* [rows, 2 feed_forward] or [rows, feed_forward] */
+  float *cosine, *sine;             /* [rows, rotary_dim/2] */
+  float *local_cosine, *local_sine; /* the same of layers with a window, where those turn otherwise */
+  int64_t *places;                  /* [3, rows]: sequences, offsets and lengths of the entries of one call of attention */
 } hd_scratch;
 
 heed_status hd_scratch_reserve(heed_context *context, const hd_transformer_spec *spec, hd_scratch *s, int64_t rows);
@@ -44,7 +45,8 @@ struct hd_pass {
   const int32_t *ids;   /* [rows] */
   const hd_span *spans; /* one behind the other, `rows` rows in all; those of one source are neighbours */
   int64_t span_count, rows;
-  float *logits; /* [logit_rows, outputs], for the last logit_rows rows */
+  int64_t capacity; /* positions that its sequences may reach, for positions that depend on it; 0: the model's context */
+  float *logits;    /* [logit_rows, outputs], for the last logit_rows rows */
   int64_t logit_rows;
   const heed_watch *watch; /* NULL: none; otherwise there is one span */
   heed_stage stage;

@@ -7,24 +7,7 @@
 
 #define SINUSOID_THETA 10000.0 /* of the paper, and of every model in use */
 
-int64_t hd_spec_window(const hd_transformer_spec *spec, int64_t layer) {
-  bool full = spec->full_every > 0 && (layer + 1) % spec->full_every == 0;
-  return full ? 0 : spec->window;
-}
-
-/* f = theta^(−2i/r), then scaled. Llama 3 keeps frequencies that turn more than `high` times within the original context, divides those that turn less than `low`
- * times, and mixes both linearly between. */
-double hd_spec_frequency(const hd_transformer_spec *spec, int64_t i) {
-  double f = hd_rope_frequency(spec->rotary_theta, spec->rotary_dim, i);
-  if (spec->rotary_scaling == HD_SCALING_LINEAR) return f / spec->scaling_factor;
-  if (spec->rotary_scaling == HD_SCALING_LLAMA3) {
-    double turns = (double)spec->scaling_context * f / (2 * 3.14159265358979323846);
-    double keep = (turns - spec->scaling_low) / (spec->scaling_high - spec->scaling_low);
-    keep = keep < 0 ? 0 : keep > 1 ? 1 : keep;
-    return keep * f + (1 - keep) * f / spec->scaling_factor;
-  }
-  return f;
-}
+int64_t hd_spec_window(const hd_transformer_spec *spec, int64_t layer) { return hd_spec_is_full(spec, layer) ? 0 : spec->window; }
 
 /* Angles in double, so that far positions keep their digits. */
 void hd_spec_sinusoid(const hd_transformer_spec *spec, int64_t position, float *out) {
@@ -49,6 +32,14 @@ static heed_status check_heads(heed_context *context, const char *file, hd_trans
   return HEED_OK;
 }
 
+/* What the core would refuse, as a fault of the file. */
+static heed_status check_scaling(heed_context *context, const char *file, const heed_rope_scaling *scaling, int64_t rotary_dim) {
+  char problem[HD_ERROR_LENGTH];
+  if (hd_rope_scaling_check(context, scaling, rotary_dim) == HEED_OK) return HEED_OK;
+  memcpy(problem, heed_error(context), sizeof problem);
+  return hd_fail(context, HEED_E_FORMAT, "%s: %s", file, problem);
+}
+
 static heed_status check_positions(heed_context *context, const char *file, hd_transformer_spec *s) {
   if (s->positions == HD_POSITIONS_SINUSOIDAL)
     HD_REQUIRE(s->width % 2 == 0, context, HEED_E_FORMAT, "%s: sinusoidal positions need an even width (got %lld)", file,
@@ -64,10 +55,8 @@ static heed_status check_positions(heed_context *context, const char *file, hd_t
   HD_REQUIRE(s->rotary_dim % 2 == 0 && s->rotary_dim <= s->head_dim, context, HEED_E_FORMAT,
              "%s: rotary positions need an even width within the head (got %lld, allowed 2..%lld)", file, (long long)s->rotary_dim,
              (long long)s->head_dim);
-  if (s->rotary_scaling == HD_SCALING_LLAMA3)
-    HD_REQUIRE(s->scaling_low < s->scaling_high, context, HEED_E_FORMAT,
-               "%s: low_freq_factor must be below high_freq_factor (got %g and %g)", file, s->scaling_low, s->scaling_high);
-  return HEED_OK;
+  HD_TRY(check_scaling(context, file, &s->rotary, s->rotary_dim));
+  return s->rotary_local.size ? check_scaling(context, file, &s->rotary_local, s->rotary_dim) : HEED_OK;
 }
 
 heed_status hd_spec_finish(heed_context *context, const char *file, hd_transformer_spec *s) {

@@ -9,6 +9,15 @@
 #include "../../include/heed/model.h"
 #include "../kern/kernels.h"
 
+/* The most that a configuration may ask for: far above any model, far below what overflows in a product of three of them with a size. */
+#define HD_MAX_LAYERS     10000
+#define HD_MAX_HEADS      4096
+#define HD_MAX_WIDTH      (1 << 18)
+#define HD_MAX_HEAD_DIM   4096
+#define HD_MAX_VOCABULARY (1 << 24)
+#define HD_MAX_CONTEXT    (1 << 30)
+#define HD_MAX_LABELS     (1 << 20)
+
 typedef enum hd_norm_kind {
   HD_NORM_RMS,  /* x / sqrt(mean x² + eps) · weight (Zhang & Sennrich 2019) */
   HD_NORM_LAYER /* (x − mean) / sqrt(variance + eps) · weight + bias (Ba et al. 2016) */
@@ -17,8 +26,17 @@ typedef enum hd_norm_kind {
 /* Where a sublayer f is normalised. */
 typedef enum hd_norm_place {
   HD_NORM_BEFORE, /* x + f(norm(x)) */
-  HD_NORM_AFTER   /* norm(x + f(x)), and no norm after the last layer */
+  HD_NORM_AFTER,  /* norm(x + f(x)), and no norm after the last layer */
+  HD_NORM_AROUND, /* x + norm(f(norm(x))), each norm of its own (Gemma 2) */
+  HD_NORM_OUTPUT  /* x + norm(f(x)) (OLMo 2) */
 } hd_norm_place;
+
+/* What of queries and keys is normed by root mean square before they turn. */
+typedef enum hd_side_norm {
+  HD_SIDE_NORM_NONE,
+  HD_SIDE_NORM_HEAD, /* each head for itself, with one weight for all of them (Gemma 3, Qwen 3) */
+  HD_SIDE_NORM_ROW   /* all heads of a row together (OLMo 2) */
+} hd_side_norm;
 
 typedef enum hd_feed_forward_kind {
   HD_FEED_FORWARD_PLAIN, /* down(act(up(x))) */
@@ -33,12 +51,6 @@ typedef enum hd_positions {
   HD_POSITIONS_RELATIVE /* a number for each bucket of distances and head is added to scores, the same in all layers (Raffel et al. 2020) */
 } hd_positions;
 
-typedef enum hd_rotary_scaling {
-  HD_SCALING_NONE,
-  HD_SCALING_LINEAR, /* all frequencies divided by factor (Chen et al. 2023) */
-  HD_SCALING_LLAMA3  /* long wavelengths divided, short ones kept, a ramp between (Llama 3.1) */
-} hd_rotary_scaling;
-
 typedef struct hd_transformer_spec {
   int64_t layers, width, heads, kv_heads, head_dim, feed_forward, vocabulary;
   int64_t context; /* positions the model was made for; a limit only where positions are learned */
@@ -51,22 +63,22 @@ typedef struct hd_transformer_spec {
   heed_activation activation;
 
   hd_positions positions;
-  int64_t rotary_dim; /* leading values of a head that are turned */
-  double rotary_theta;
-  int64_t position_offset; /* the row that the first position gets, where rows are added */
-  bool sinusoid_closed;    /* the last frequency of sinusoidal positions is 1/theta itself, not a step short of it (tensor2tensor) */
+  int64_t rotary_dim;             /* leading values of a head that are turned */
+  int64_t rotary_exponent;        /* what frequencies take for that; 0: the same */
+  heed_rope_scaling rotary;       /* by which their frequencies are made */
+  heed_rope_scaling rotary_local; /* of layers with a window; size 0: as the others */
+  int64_t position_offset;        /* the row that the first position gets, where rows are added */
+  bool sinusoid_closed;           /* the last frequency of sinusoidal positions is 1/theta itself, not a step short of it (tensor2tensor) */
   int64_t relative_buckets, relative_distance; /* of relative positions: how many, and from where on all distances share the last */
-  hd_rotary_scaling rotary_scaling;
-  double scaling_factor, scaling_low, scaling_high; /* low and high: llama3's limits, in turns within scaling_context positions */
-  int64_t scaling_context;
 
   double attention_scale;   /* 0: 1/sqrt(head_dim) */
   double attention_softcap; /* 0: none */
-  int64_t window;           /* keys a query sees back from itself, itself included; 0: all */
-  int64_t full_every;       /* layers n−1, 2n−1, ... have no window in spite of it; 0: none */
-  double logit_softcap;     /* 0: none */
-  bool scaled_embedding;    /* embeddings of tokens are multiplied by √width (Vaswani et al. 2017) */
-  bool scaled_logits;       /* a head for tokens reads the stream divided by √width (T5, where it is the embedding) */
+  hd_side_norm side_norm;
+  int64_t window;                        /* keys a query sees back from itself, itself included, and of an encoder as far ahead; 0: all */
+  uint64_t full[HD_MAX_LAYERS / 64 + 1]; /* bits of layers that have no window in spite of it */
+  double logit_softcap;                  /* 0: none */
+  bool scaled_embedding;                 /* embeddings of tokens are multiplied by √width (Vaswani et al. 2017) */
+  bool scaled_logits;                    /* a head for tokens reads the stream divided by √width (T5, where it is the embedding) */
 
   bool cross; /* each layer has a second attention, whose keys and values are made of what an encoder gave; its width is this one's */
   bool shared_embedding; /* of an encoder with a decoder: its embedding is the decoder's */
@@ -79,18 +91,13 @@ typedef struct hd_transformer_spec {
   bool head_transform; /* a head for tokens reads norm(act(dense(x))), as BERT's for masked ones (Devlin et al. 2019) */
 
   bool bias_qkv, bias_output, bias_feed_forward, bias_head;
-  bool norm_unbiased; /* norms have no bias */
-  bool tied;          /* a head for tokens is the embedding */
+  bool norm_unbiased;       /* norms have no bias */
+  bool norm_shifted;        /* norms multiply by 1 + weight (Gemma) */
+  bool first_bare;          /* the first layer's attention has no norm of its own: the embedding's is in front of it (ModernBERT) */
+  bool parallel;            /* both sublayers read the same stream, and what they give is added together (Wang & Komatsuzaki 2021) */
+  bool head_dense_unbiased; /* what a head for tokens reads is made without a bias */
+  bool tied;                /* a head for tokens is the embedding */
 } hd_transformer_spec;
-
-/* The most that a configuration may ask for: far above any model, far below what overflows in a product of three of them with a size. */
-#define HD_MAX_LAYERS     10000
-#define HD_MAX_HEADS      4096
-#define HD_MAX_WIDTH      (1 << 18)
-#define HD_MAX_HEAD_DIM   4096
-#define HD_MAX_VOCABULARY (1 << 24)
-#define HD_MAX_CONTEXT    (1 << 30)
-#define HD_MAX_LABELS     (1 << 20)
 
 /* Fills what follows from other fields (kv_heads, head_dim, feed_forward, rotary_dim where 0) and checks that all fit together. HEED_E_FORMAT, with a sentence that begins with
  * file. */
@@ -113,9 +120,16 @@ static inline bool hd_spec_has_table(const hd_transformer_spec *spec) { return s
 
 /* The window of one layer; 0: none. */
 int64_t hd_spec_window(const hd_transformer_spec *spec, int64_t layer);
-
-/* What pair i of rotary_dim/2 turns by at each position. */
-double hd_spec_frequency(const hd_transformer_spec *spec, int64_t i);
+static inline bool hd_spec_is_full(const hd_transformer_spec *spec, int64_t layer) { return spec->full[layer / 64] >> layer % 64 & 1; }
+static inline void hd_spec_set_full(hd_transformer_spec *spec, int64_t layer) { spec->full[layer / 64] |= (uint64_t)1 << layer % 64; }
+/* What its frequencies are powers over. */
+static inline int64_t hd_spec_exponent(const hd_transformer_spec *spec) {
+  return spec->rotary_exponent ? spec->rotary_exponent : spec->rotary_dim;
+}
+/* By which frequencies a layer turns. */
+static inline bool hd_spec_turns_locally(const hd_transformer_spec *spec, int64_t layer) {
+  return spec->rotary_local.size > 0 && hd_spec_window(spec, layer) > 0;
+}
 
 /* The row of sinusoidal positions that the token at a position gets, width values: sines of all frequencies, then cosines. */
 void hd_spec_sinusoid(const hd_transformer_spec *spec, int64_t position, float *out);

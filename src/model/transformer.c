@@ -2,7 +2,6 @@
  *
  * A pass takes rows of one or more sequences through all layers. Products, attention and row operations each give a row the same bits
  * whatever other rows are in the call; so a prompt may be cut into passes anywhere, which the session does. */
-#include "../attn/rope.h"
 #include "rows.h"
 #include "session.h"
 
@@ -42,38 +41,66 @@ static void embed(const hd_pass *pass) {
   if (spec->embedding_norm) hd_rows_norm(pass->context, spec, &model->embedding_norm, pass->scratch->x, pass->rows, pass->scratch->x);
 }
 
-/* What a sublayer reads: the norm of the stream, or the stream itself where norms come after. */
+/* What a sublayer reads: the norm of the stream, or the stream itself where norms come after it or there is none. */
 static const float *sublayer_input(const hd_pass *pass, const hd_norm *norm) {
   const hd_transformer_spec *spec = &pass->model->spec;
   hd_scratch *s = pass->scratch;
-  if (spec->norm_place == HD_NORM_AFTER) return s->x;
+  if (spec->norm_place == HD_NORM_AFTER || spec->norm_place == HD_NORM_OUTPUT || !norm->weight) return s->x;
   hd_rows_norm(pass->context, spec, norm, s->x, pass->rows, s->h);
   return s->h;
 }
 
-/* Adds what a sublayer gave, in h, to the stream. */
-static void sublayer_add(const hd_pass *pass, const hd_norm *norm) {
+/* Adds what a sublayer gave, in h, to the stream. post: of norms around it the second. */
+static void sublayer_add(const hd_pass *pass, const hd_norm *norm, const hd_norm *post) {
   const hd_transformer_spec *spec = &pass->model->spec;
   hd_scratch *s = pass->scratch;
+  if (spec->norm_place == HD_NORM_OUTPUT) post = norm;
+  if (post && post->weight) hd_rows_norm(pass->context, spec, post, s->h, pass->rows, s->h);
   hd_rows_add(pass->context, s->x, s->h, pass->rows, spec->width);
   if (spec->norm_place == HD_NORM_AFTER) hd_rows_norm(pass->context, spec, norm, s->x, pass->rows, s->x);
+}
+
+/* ---- feed-forward ---------------------------------------------------------------------------------------------------------- */
+
+static heed_status feed_forward(const hd_pass *pass, int64_t i) {
+  const hd_transformer_spec *spec = &pass->model->spec;
+  const hd_layer *layer = &pass->model->layers[i];
+  hd_scratch *s = pass->scratch;
+  int64_t stride = layer->up.outputs;
+  const float *in = sublayer_input(pass, &layer->feed_forward_norm);
+  HD_TRY(hd_stack_product(pass->context, &layer->up, in, pass->rows, spec->width, s->wide, stride));
+  hd_rows_activate(pass->context, spec->activation, s->wide, pass->rows, spec->feed_forward, stride);
+  HD_TRY(hd_stack_product(pass->context, &layer->down, s->wide, pass->rows, stride, s->h, spec->width));
+  sublayer_add(pass, &layer->feed_forward_norm, &layer->feed_forward_post);
+  return HEED_OK;
 }
 
 /* ---- attention ------------------------------------------------------------------------------------------------------------ */
 
 /* Queries and keys turn to their positions, by the tables of this pass. Keys lie behind queries: one sweep turns both. */
-static heed_status turn(const hd_pass *pass, int64_t qkv_stride) {
+static heed_status turn(const hd_pass *pass, int64_t layer, int64_t qkv_stride) {
   const hd_transformer_spec *spec = &pass->model->spec;
   hd_scratch *s = pass->scratch;
+  const bool local = hd_spec_turns_locally(spec, layer);
   const heed_view rows = {s->qkv, HEED_F32, 3, {spec->heads + spec->kv_heads, pass->rows, spec->head_dim}, {spec->head_dim, qkv_stride, 1}};
-  const heed_view cosine = heed_view_of(s->cosine, HEED_F32, 2, (int64_t[]){pass->rows, spec->rotary_dim / 2});
-  const heed_view sine = heed_view_of(s->sine, HEED_F32, 2, (int64_t[]){pass->rows, spec->rotary_dim / 2});
+  const heed_view cosine = heed_view_of(local ? s->local_cosine : s->cosine, HEED_F32, 2, (int64_t[]){pass->rows, spec->rotary_dim / 2});
+  const heed_view sine = heed_view_of(local ? s->local_sine : s->sine, HEED_F32, 2, (int64_t[]){pass->rows, spec->rotary_dim / 2});
   const heed_rope rope = {.size = sizeof rope,
                           .interleaved = spec->positions == HD_POSITIONS_ROTARY_INTERLEAVED,
                           .rotary_dim = spec->rotary_dim,
                           .cosine = &cosine,
                           .sine = &sine};
   return heed_rope_apply(pass->context, &rope, &rows, &rows);
+}
+
+/* Queries and keys normed before they turn. */
+static void norm_sides(const hd_pass *pass, const hd_layer *layer) {
+  const hd_transformer_spec *spec = &pass->model->spec;
+  const int64_t d = spec->head_dim, q = spec->heads * d, kv = spec->kv_heads * d, stride = layer->qkv.outputs;
+  const bool row = spec->side_norm == HD_SIDE_NORM_ROW;
+  float *x = pass->scratch->qkv;
+  hd_rows_norm_parts(pass->context, spec, &layer->query_norm, x, pass->rows, stride, row ? 1 : spec->heads, row ? q : d);
+  hd_rows_norm_parts(pass->context, spec, &layer->key_norm, x + q, pass->rows, stride, row ? 1 : spec->kv_heads, row ? kv : d);
 }
 
 /* Columns [column, column + heads · head_dim) of rows of qkv. */
@@ -180,6 +207,8 @@ static heed_attention attention_of(const hd_pass *pass, heed_stage stage, int64_
   a.causal = !spec->bidirectional;
   a.has_window_left = window > 0;
   a.window_left = window > 0 ? window - 1 : 0;
+  a.has_window_right = window > 0 && spec->bidirectional;
+  a.window_right = a.has_window_right ? window - 1 : 0;
   a.align = HEED_ALIGN_GIVEN;
   if (e->count > 1) a.offsets = e->offset;
   else a.offset = *e->offset;
@@ -214,12 +243,12 @@ static heed_status attend(const hd_pass *pass, heed_stage stage, int64_t layer, 
 
 /* The attention of a sublayer has been prepared in qkv: the rest of it. */
 static heed_status attend_and_add(const hd_pass *pass, heed_stage stage, int64_t layer, int64_t q_stride, const hd_stack *output,
-                                  const hd_norm *norm) {
+                                  const hd_norm *norm, const hd_norm *post) {
   const hd_transformer_spec *spec = &pass->model->spec;
   hd_scratch *s = pass->scratch;
   HD_TRY(attend(pass, stage, layer, q_stride));
   HD_TRY(hd_stack_product(pass->context, output, s->mixed, pass->rows, spec->heads * spec->head_dim, s->h, spec->width));
-  sublayer_add(pass, norm);
+  sublayer_add(pass, norm, post);
   return HEED_OK;
 }
 
@@ -229,9 +258,11 @@ static heed_status self_attention(const hd_pass *pass, int64_t i) {
   const int64_t stride = layer->qkv.outputs;
   const float *in = sublayer_input(pass, &layer->attention_norm);
   HD_TRY(hd_stack_product(pass->context, &layer->qkv, in, pass->rows, spec->width, pass->scratch->qkv, stride));
-  if (hd_spec_rotates(spec)) HD_TRY(turn(pass, stride));
+  if (spec->side_norm != HD_SIDE_NORM_NONE) norm_sides(pass, layer);
+  if (hd_spec_rotates(spec)) HD_TRY(turn(pass, i, stride));
   if (!spec->bidirectional) HD_TRY(store(pass, i));
-  return attend_and_add(pass, pass->stage, i, stride, &layer->output, &layer->attention_norm);
+  if (spec->parallel) HD_TRY(feed_forward(pass, i)); // both read this stream, which attention needs no more
+  return attend_and_add(pass, pass->stage, i, stride, &layer->output, &layer->attention_norm, &layer->attention_post);
 }
 
 static heed_status cross_attention(const hd_pass *pass, int64_t i) {
@@ -240,22 +271,7 @@ static heed_status cross_attention(const hd_pass *pass, int64_t i) {
   const int64_t stride = layer->cross_query.outputs;
   const float *in = sublayer_input(pass, &layer->cross_norm);
   HD_TRY(hd_stack_product(pass->context, &layer->cross_query, in, pass->rows, spec->width, pass->scratch->qkv, stride));
-  return attend_and_add(pass, HEED_STAGE_CROSS, i, stride, &layer->cross_output, &layer->cross_norm);
-}
-
-/* ---- feed-forward ---------------------------------------------------------------------------------------------------------- */
-
-static heed_status feed_forward(const hd_pass *pass, int64_t i) {
-  const hd_transformer_spec *spec = &pass->model->spec;
-  const hd_layer *layer = &pass->model->layers[i];
-  hd_scratch *s = pass->scratch;
-  int64_t stride = layer->up.outputs;
-  const float *in = sublayer_input(pass, &layer->feed_forward_norm);
-  HD_TRY(hd_stack_product(pass->context, &layer->up, in, pass->rows, spec->width, s->wide, stride));
-  hd_rows_activate(pass->context, spec->activation, s->wide, pass->rows, spec->feed_forward, stride);
-  HD_TRY(hd_stack_product(pass->context, &layer->down, s->wide, pass->rows, stride, s->h, spec->width));
-  sublayer_add(pass, &layer->feed_forward_norm);
-  return HEED_OK;
+  return attend_and_add(pass, HEED_STAGE_CROSS, i, stride, &layer->cross_output, &layer->cross_norm, NULL);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------------------------------------ */
@@ -297,15 +313,28 @@ static heed_status result(const hd_pass *pass) {
   return HEED_OK;
 }
 
+static void turn_table(const hd_pass *pass, const hd_rope_turns *turns, float *cosine, float *sine) {
+  for (const hd_span *span = pass->spans; span < pass->spans + pass->span_count; span++) {
+    hd_rope_table(pass->context, turns, span->first, span->rows, cosine, sine);
+    cosine += span->rows * turns->pairs;
+    sine += span->rows * turns->pairs;
+  }
+}
+
 /* What each row turns by. */
 static void turn_tables(const hd_pass *pass) {
-  const int64_t pairs = pass->model->spec.rotary_dim / 2;
-  float *cosine = pass->scratch->cosine, *sine = pass->scratch->sine;
-  for (const hd_span *span = pass->spans; span < pass->spans + pass->span_count; span++) {
-    hd_rope_table(pass->context, pass->model->frequency, pairs, span->first, span->rows, cosine, sine);
-    cosine += span->rows * pairs;
-    sine += span->rows * pairs;
+  const heed_model *model = pass->model;
+  double frequency[HD_MAX_HEAD_DIM / 2];
+  hd_rope_turns turns = model->turns;
+  // By the longest that the sequences may become, so that neither passes nor tokens to come change what is in the cache.
+  if (model->spec.rotary.kind == HEED_ROPE_DYNAMIC && pass->capacity > model->spec.rotary.context) {
+    heed_rope_scaling scaling = model->spec.rotary;
+    scaling.length = pass->capacity;
+    hd_rope_frequencies(&scaling, hd_spec_exponent(&model->spec), frequency);
+    turns.frequency = frequency;
   }
+  turn_table(pass, &turns, pass->scratch->cosine, pass->scratch->sine);
+  if (model->spec.rotary_local.size) turn_table(pass, &model->local, pass->scratch->local_cosine, pass->scratch->local_sine);
 }
 
 heed_status hd_transformer_run(const hd_pass *pass) {
@@ -317,7 +346,7 @@ heed_status hd_transformer_run(const hd_pass *pass) {
       HD_TRY(hd_progress(pass->context, "prefill", pass->progress_done + pass->rows * i / spec->layers, pass->progress_total));
     HD_TRY(self_attention(pass, i));
     if (spec->cross) HD_TRY(cross_attention(pass, i));
-    HD_TRY(feed_forward(pass, i));
+    if (!spec->parallel) HD_TRY(feed_forward(pass, i));
   }
   return result(pass);
 }

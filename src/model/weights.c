@@ -50,13 +50,18 @@ static heed_status load_vector(loader *in, hd_slot slot, int64_t layer, const ch
 }
 
 /* The first published BERTs call a norm's weight gamma and its bias beta, as TensorFlow does. */
-static heed_status load_norm(loader *in, hd_slot slot, int64_t layer, hd_norm *out) {
+static heed_status load_norm_of(loader *in, hd_slot slot, int64_t layer, int64_t n, hd_norm *out) {
   const hd_transformer_spec *spec = &in->model->spec;
   const bool greek = has(in, slot, layer, ".gamma");
-  HD_TRY(load_vector(in, slot, layer, greek ? ".gamma" : ".weight", spec->width, NULL, &out->weight));
+  HD_TRY(load_vector(in, slot, layer, greek ? ".gamma" : ".weight", n, NULL, &out->weight));
+  for (int64_t i = 0; spec->norm_shifted && i < n; i++) ((float *)out->weight)[i] += 1;
   if (spec->norm == HD_NORM_LAYER && !spec->norm_unbiased)
-    HD_TRY(load_vector(in, slot, layer, greek ? ".beta" : ".bias", spec->width, NULL, &out->bias));
+    HD_TRY(load_vector(in, slot, layer, greek ? ".beta" : ".bias", n, NULL, &out->bias));
   return HEED_OK;
+}
+
+static heed_status load_norm(loader *in, hd_slot slot, int64_t layer, hd_norm *out) {
+  return load_norm_of(in, slot, layer, in->model->spec.width, out);
 }
 
 /* ---- matrices ------------------------------------------------------------------------------------------------------------- */
@@ -66,7 +71,19 @@ typedef struct part {
   hd_slot slot;
   int64_t outputs;
   const hd_tensor *tensor;
+  int64_t heads; /* rows of queries, keys and values lie together by so many heads; 0: all queries, then all keys, then all values */
 } part;
+
+/* Rows of three sides, head by head, as side by side. head: bytes of a head's rows of one side. */
+static heed_status regroup(loader *in, char *rows, int64_t heads, int64_t head) {
+  char *copy;
+  HD_TRY(hd_allocate(in->context, "rows of heads", 3 * heads * head, 1, &copy));
+  memcpy(copy, rows, (size_t)(3 * heads * head));
+  for (int64_t side = 0; side < 3; side++)
+    for (int64_t h = 0; h < heads; h++) memcpy(rows + (side * heads + h) * head, copy + (3 * h + side) * head, (size_t)head);
+  hd_release(in->context, copy, 3 * heads * head, 1);
+  return HEED_OK;
+}
 
 /* [inputs, outputs] numbers of `size` bytes as [outputs, inputs]. */
 static void transpose(const char *from, char *to, int64_t inputs, int64_t outputs, int64_t size) {
@@ -99,7 +116,9 @@ static heed_status pack(loader *in, const part *parts, int n, int64_t inputs, bo
   heed_status status = hd_allocate(in->context, "a matrix being loaded", bytes, 1, &rows);
   char *at = rows;
   for (int i = 0; i < n && status == HEED_OK; i++) {
+    const int64_t heads = parts[i].heads;
     status = read_rows(in, parts[i].tensor, inputs, transposed, at);
+    if (status == HEED_OK && heads) status = regroup(in, at, heads, parts[i].tensor->bytes / (3 * heads));
     at += parts[i].tensor->bytes;
   }
   if (status == HEED_OK) status = hd_matrix_pack(in->context, &in->whole->arena, parts[0].tensor->storage, outputs, inputs, rows, out);
@@ -110,7 +129,7 @@ static heed_status pack(loader *in, const part *parts, int n, int64_t inputs, bo
 }
 
 static heed_status load_matrix(loader *in, hd_slot slot, int64_t outputs, int64_t inputs, hd_matrix *out) {
-  part one = {slot, outputs, NULL};
+  part one = {slot, outputs, NULL, 0};
   HD_TRY(find(in, slot, 0, ".weight", 2, (int64_t[]){outputs, inputs}, &one.tensor));
   return pack(in, &one, 1, inputs, false, out);
 }
@@ -122,7 +141,9 @@ static heed_status load_biases(loader *in, const part *parts, int n, int64_t lay
   in->whole->weight_bytes += out->outputs * (int64_t)sizeof *bias;
   out->bias = bias;
   for (int i = 0; i < n; i++) {
+    const int64_t heads = parts[i].heads;
     HD_TRY(load_vector(in, parts[i].slot, layer, ".bias", parts[i].outputs, bias, NULL));
+    if (heads) HD_TRY(regroup(in, (char *)bias, heads, parts[i].outputs / (3 * heads) * (int64_t)sizeof *bias));
     bias += parts[i].outputs;
   }
   return HEED_OK;
@@ -160,8 +181,8 @@ heed_status hd_stack_product(heed_context *context, const hd_stack *stack, const
 static heed_status load_cross(loader *in, int64_t i, hd_layer *layer) {
   const hd_transformer_spec *spec = &in->model->spec;
   int64_t q = spec->heads * spec->head_dim, kv = spec->kv_heads * spec->head_dim;
-  part query[] = {{HD_SLOT_CROSS_QUERY, q, NULL}}, output[] = {{HD_SLOT_CROSS_OUTPUT, spec->width, NULL}};
-  part sides[] = {{HD_SLOT_CROSS_KEY, kv, NULL}, {HD_SLOT_CROSS_VALUE, kv, NULL}};
+  part query[] = {{HD_SLOT_CROSS_QUERY, q, NULL, 0}}, output[] = {{HD_SLOT_CROSS_OUTPUT, spec->width, NULL, 0}};
+  part sides[] = {{HD_SLOT_CROSS_KEY, kv, NULL, 0}, {HD_SLOT_CROSS_VALUE, kv, NULL, 0}};
   HD_TRY(load_norm(in, HD_SLOT_CROSS_NORM, i, &layer->cross_norm));
   HD_TRY(load_stack(in, i, query, 1, spec->width, spec->bias_qkv, &layer->cross_query));
   HD_TRY(load_stack(in, i, sides, 2, spec->width, spec->bias_qkv, &layer->cross_kv));
@@ -173,33 +194,54 @@ static heed_status load_layer(loader *in, int64_t i, hd_layer *layer) {
   int64_t q = spec->heads * spec->head_dim, kv = spec->kv_heads * spec->head_dim;
   bool fused = in->config->spelling->tensors[HD_SLOT_QKV] != NULL;
   bool gated = spec->feed_forward_kind == HD_FEED_FORWARD_GATED;
-  part split[] = {{HD_SLOT_QUERY, q, NULL}, {HD_SLOT_KEY, kv, NULL}, {HD_SLOT_VALUE, kv, NULL}},
-       whole[] = {{HD_SLOT_QKV, q + 2 * kv, NULL}};
-  part output[] = {{HD_SLOT_OUTPUT, spec->width, NULL}}, down[] = {{HD_SLOT_DOWN, spec->width, NULL}};
+  part split[] = {{HD_SLOT_QUERY, q, NULL, 0}, {HD_SLOT_KEY, kv, NULL, 0}, {HD_SLOT_VALUE, kv, NULL, 0}},
+       whole[] = {{HD_SLOT_QKV, q + 2 * kv, NULL, in->config->spelling->head_by_head ? spec->heads : 0}};
+  part output[] = {{HD_SLOT_OUTPUT, spec->width, NULL, 0}}, down[] = {{HD_SLOT_DOWN, spec->width, NULL, 0}};
   const hd_slot beside_gate = in->config->spelling->tensors[HD_SLOT_GATED_UP] ? HD_SLOT_GATED_UP : HD_SLOT_UP;
-  part up[] = {{HD_SLOT_GATE, spec->feed_forward, NULL}, {gated ? beside_gate : HD_SLOT_UP, spec->feed_forward, NULL}};
+  part up[] = {{HD_SLOT_GATE, spec->feed_forward, NULL, 0}, {gated ? beside_gate : HD_SLOT_UP, spec->feed_forward, NULL, 0}};
 
-  HD_TRY(load_norm(in, HD_SLOT_ATTENTION_NORM, i, &layer->attention_norm));
+  const bool around = spec->norm_place == HD_NORM_AROUND, row = spec->side_norm == HD_SIDE_NORM_ROW;
+  part both[] = {{HD_SLOT_GATE_UP, 2 * spec->feed_forward, NULL, 0}};
+  const bool gate_up = gated && in->config->spelling->tensors[HD_SLOT_GATE_UP];
+
+  if (!spec->first_bare || i > 0) HD_TRY(load_norm(in, HD_SLOT_ATTENTION_NORM, i, &layer->attention_norm));
+  if (around) HD_TRY(load_norm(in, HD_SLOT_ATTENTION_POST, i, &layer->attention_post));
+  if (spec->side_norm != HD_SIDE_NORM_NONE) {
+    HD_TRY(load_norm_of(in, HD_SLOT_QUERY_NORM, i, row ? q : spec->head_dim, &layer->query_norm));
+    HD_TRY(load_norm_of(in, HD_SLOT_KEY_NORM, i, row ? kv : spec->head_dim, &layer->key_norm));
+  }
   HD_TRY(load_stack(in, i, fused ? whole : split, fused ? 1 : 3, spec->width, spec->bias_qkv, &layer->qkv));
   HD_TRY(load_stack(in, i, output, 1, q, spec->bias_output, &layer->output));
   if (spec->cross) HD_TRY(load_cross(in, i, layer));
   HD_TRY(load_norm(in, HD_SLOT_FEED_FORWARD_NORM, i, &layer->feed_forward_norm));
-  HD_TRY(load_stack(in, i, gated ? up : up + 1, gated ? 2 : 1, spec->width, spec->bias_feed_forward, &layer->up));
+  if (around) HD_TRY(load_norm(in, HD_SLOT_FEED_FORWARD_POST, i, &layer->feed_forward_post));
+  HD_TRY(load_stack(in, i,
+                    gate_up ? both
+                    : gated ? up
+                            : up + 1,
+                    gated && !gate_up ? 2 : 1, spec->width, spec->bias_feed_forward, &layer->up));
   return load_stack(in, i, down, 1, spec->feed_forward, spec->bias_feed_forward, &layer->down);
+}
+
+static heed_status make_turns(loader *in, const heed_rope_scaling *scaling, double **frequency, hd_rope_turns *out) {
+  const hd_transformer_spec *spec = &in->model->spec;
+  const int64_t pairs = spec->rotary_dim / 2;
+  HD_TRY(hd_arena_allocate(&in->whole->arena, in->context, "rotary frequencies", pairs, sizeof **frequency, frequency));
+  hd_rope_frequencies(scaling, hd_spec_exponent(spec), *frequency);
+  *out = (hd_rope_turns){*frequency, pairs, hd_rope_attention_factor(scaling)};
+  return HEED_OK;
 }
 
 /* The frequencies by the spec, divided by the file's own factors where it has some. */
 static heed_status load_frequencies(loader *in) {
-  const hd_transformer_spec *spec = &in->model->spec;
-  int64_t pairs = spec->rotary_dim / 2;
+  heed_model *model = in->model;
   double *frequency;
-  HD_TRY(hd_arena_allocate(&in->whole->arena, in->context, "rotary frequencies", pairs, sizeof *frequency, &frequency));
-  for (int64_t i = 0; i < pairs; i++) frequency[i] = hd_spec_frequency(spec, i);
-  in->model->frequency = frequency;
+  if (model->spec.rotary_local.size) HD_TRY(make_turns(in, &model->spec.rotary_local, &frequency, &model->local));
+  HD_TRY(make_turns(in, &model->spec.rotary, &frequency, &model->turns));
   if (!has(in, HD_SLOT_ROTARY_FACTORS, 0, ".weight")) return HEED_OK;
   const float *factor;
-  HD_TRY(load_vector(in, HD_SLOT_ROTARY_FACTORS, 0, ".weight", pairs, NULL, &factor));
-  for (int64_t i = 0; i < pairs; i++) {
+  HD_TRY(load_vector(in, HD_SLOT_ROTARY_FACTORS, 0, ".weight", model->turns.pairs, NULL, &factor));
+  for (int64_t i = 0; i < model->turns.pairs; i++) {
     HD_REQUIRE(factor[i] >= 1e-6f && factor[i] <= 1e6f, in->context, HEED_E_FORMAT,
                "%s: a rotary factor out of range (rope_freqs[%lld], got %g, allowed 1e-6..1e6)", in->config->file, (long long)i,
                (double)factor[i]);
@@ -267,12 +309,12 @@ static heed_status load_head(loader *in) {
   heed_model *model = in->model;
   const hd_transformer_spec *spec = &model->spec;
   if (spec->head == HEED_HEAD_CLASS) {
-    part pooler[] = {{HD_SLOT_POOLER, spec->width, NULL}};
+    part pooler[] = {{HD_SLOT_POOLER, spec->width, NULL, 0}};
     HD_TRY(load_stack(in, 0, pooler, 1, spec->width, spec->bias_head, &model->head_dense));
   }
   if (hd_spec_transforms(spec)) {
-    part dense[] = {{HD_SLOT_HEAD_DENSE, spec->width, NULL}};
-    HD_TRY(load_stack(in, 0, dense, 1, spec->width, spec->bias_head, &model->head_dense));
+    part dense[] = {{HD_SLOT_HEAD_DENSE, spec->width, NULL, 0}};
+    HD_TRY(load_stack(in, 0, dense, 1, spec->width, spec->bias_head && !spec->head_dense_unbiased, &model->head_dense));
     HD_TRY(load_norm(in, HD_SLOT_HEAD_NORM, 0, &model->head_norm));
   }
   const bool tokens = spec->head == HEED_HEAD_TOKENS;
@@ -310,7 +352,7 @@ static heed_status load_model(loader *in) {
   if (spec->embedding_norm) HD_TRY(load_norm(in, HD_SLOT_EMBEDDING_NORM, 0, &model->embedding_norm));
   HD_TRY(hd_arena_allocate(&in->whole->arena, in->context, "layers", spec->layers, sizeof *model->layers, &model->layers));
   for (int64_t i = 0; i < spec->layers; i++) HD_TRY(load_layer(in, i, &model->layers[i]));
-  if (spec->norm_place == HD_NORM_BEFORE) HD_TRY(load_norm(in, HD_SLOT_FINAL_NORM, 0, &model->final_norm));
+  if (spec->norm_place != HD_NORM_AFTER) HD_TRY(load_norm(in, HD_SLOT_FINAL_NORM, 0, &model->final_norm));
   return spec->headless ? HEED_OK : load_head(in);
 }
 

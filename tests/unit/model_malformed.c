@@ -75,9 +75,18 @@ static const edit llama_edits[] = {
     {"\"hidden_act\": \"silu\"", "\"hidden_act\": \"mish\"", UNKNOWN, "hidden_act, got mish, allowed silu"},
     {"\"hidden_act\": \"silu\"", "\"hidden_act\": 3", WRONG, "hidden_act"},
     {"\"model_type\": \"llama\"", "\"model_type\": \"rwkv\"", UNKNOWN,
-     "model_type, got rwkv, allowed bart, bert, gpt2, llama, marian, mistral, qwen2, t5, heed"},
+     "model_type, got rwkv, allowed bart, bert, distilbert, gemma2, gemma3_text, gpt2, gpt_neox, llama, marian, mistral, modernbert, "
+     "olmo2, phi3, "
+     "qwen2, qwen3, roberta, t5, heed"},
     {"\"model_type\": \"llama\"", "\"model_type\": null", WRONG, "model_type"},
-    {"\"rope_scaling\": null", "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2}", UNKNOWN, "yarn, allowed default, linear, llama3"},
+    {"\"rope_scaling\": null", "\"rope_scaling\": {\"type\": \"longrope\", \"factor\": 2}", UNKNOWN,
+     "longrope, allowed default, linear, dynamic, yarn, llama3"},
+    {"\"rope_scaling\": null", "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2}", HEED_OK, NULL},
+    {"\"rope_scaling\": null", "\"rope_scaling\": {\"type\": \"yarn\"}", WRONG, "factor"},
+    {"\"rope_scaling\": null", "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2, \"beta_slow\": 40}", WRONG,
+     "slow must be below fast (got 40 and 32"},
+    {"\"rope_scaling\": null", "\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}", HEED_OK, NULL},
+    {"\"rope_scaling\": null", "\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 0.5}", WRONG, "factor 0.5, allowed 1 and more"},
     {"\"rope_scaling\": null", "\"rope_scaling\": {\"type\": \"linear\"}", WRONG, "factor"},
     {"\"rope_scaling\": null", "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 0}", WRONG, "factor"},
     {"\"rope_scaling\": null", "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}", HEED_OK, NULL},
@@ -103,9 +112,29 @@ static const edit llama3_edits[] = {
     {"\"rope_theta\": 10000.0", "\"rope_theta\": 0", WRONG, "rope_theta"},
     {"\"rope_type\": \"llama3\"", "\"rope_type\": \"longrope\"", UNKNOWN, "longrope"},
     {"\"factor\": 4.0,\n    \"high", "\"high", WRONG, "factor"},
-    {"\"low_freq_factor\": 1.0", "\"low_freq_factor\": 4.0", WRONG, "low_freq_factor must be below high_freq_factor"},
+    {"\"low_freq_factor\": 1.0", "\"low_freq_factor\": 4.0", WRONG, "slow must be below fast (got 4 and 4 turns)"},
     {"\"original_max_position_embeddings\": 32", "\"original_max_position_embeddings\": 0", WRONG, "original_max_position_embeddings"},
     {"\"head_dim\": 16", "\"head_dim\": null", WRONG, "q_proj"}, // null: width / heads, which is 12
+};
+
+static const edit gemma3_edits[] = {
+    {"\"sliding_attention\",\n    \"sliding_attention\",\n", "\"sliding_attention\",\n", WRONG, "layer_types: must name each layer's kind"},
+    {"\"full_attention\"\n", "\"chunked_attention\"\n", UNKNOWN, "layer_types[2]"},
+    {"\"sliding_window\": 8", "\"sliding_window\": -8", WRONG, "sliding_window"},
+    {"\"query_pre_attn_scalar\": 16", "\"query_pre_attn_scalar\": 0", WRONG, "query_pre_attn_scalar"},
+    {"\"use_bidirectional_attention\": false", "\"use_bidirectional_attention\": true", UNKNOWN, "use_bidirectional_attention"},
+    {"\"head_dim\": 16", "\"head_dim\": 8", WRONG, "q_norm"},
+};
+
+static const edit modernbert_edits[] = {
+    {"\"classifier_activation\": \"gelu\"", "\"classifier_activation\": \"silu\"", UNKNOWN, "classifier_activation, got silu"},
+    {"\"norm_bias\": false", "\"norm_bias\": true", WRONG, ".bias"},
+    {"\"local_attention\": 8", "\"local_attention\": 0", WRONG, "local_attention"},
+};
+
+static const edit roberta_edits[] = {
+    {"\"max_position_embeddings\": 64", "\"max_position_embeddings\": 2", WRONG, "no positions are left"},
+    {"\"pad_token_id\": 1", "\"pad_token_id\": 2", HEED_OK, NULL},
 };
 
 /* Every edit of one model's config.json, its weights beside it. */
@@ -133,6 +162,13 @@ static void test_config_llama(void **state) {
   (void)state;
   check_edits(STORIES_HF, llama_edits, sizeof llama_edits / sizeof *llama_edits);
   check_file(load, in_folder("model.safetensors"), (demand){.status = UNKNOWN, .fragment = "weights alone"});
+}
+
+static void test_config_families(void **state) {
+  (void)state;
+  check_edits(TEST_EXPECTED "families/gemma3", gemma3_edits, sizeof gemma3_edits / sizeof *gemma3_edits);
+  check_edits(TEST_EXPECTED "families/modernbert", modernbert_edits, sizeof modernbert_edits / sizeof *modernbert_edits);
+  check_edits(TEST_EXPECTED "families/roberta", roberta_edits, sizeof roberta_edits / sizeof *roberta_edits);
 }
 
 static void test_config_gpt2(void **state) {
@@ -294,8 +330,8 @@ static void test_out_of_memory(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_config_llama), cmocka_unit_test(test_config_gpt2),
-                                     cmocka_unit_test(test_config_llama3), cmocka_unit_test(test_gguf),
-                                     cmocka_unit_test(test_out_of_memory)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_config_llama),  cmocka_unit_test(test_config_gpt2), cmocka_unit_test(test_config_families),
+      cmocka_unit_test(test_config_llama3), cmocka_unit_test(test_gguf),        cmocka_unit_test(test_out_of_memory)};
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -13,6 +13,7 @@ typedef struct turning {
   float *x, *out, *factors;
   int64_t *positions;
   heed_rope a;
+  heed_rope_scaling scaling;
   heed_view vx, vout, vfactors, vpositions;
 } turning;
 
@@ -29,6 +30,16 @@ static void turning_make(turning *t, random_source *r) {
   t->a.inverse = below(r, 2);
   t->a.rotary_dim = t->d % 2 || below(r, 2) ? 2 * (1 + below(r, t->d / 2)) : 0;
   t->a.theta = below(r, 2) ? 0 : 100 + 1e6 * uniform(r);
+  if (below(r, 3) == 0) { // an attention factor is no turn: without it turning back undoes all
+    const double slow = 0.5 + uniform(r);
+    t->scaling = (heed_rope_scaling){
+        .size = sizeof t->scaling, .kind = (heed_rope_kind)below(r, 5), .theta = t->a.theta, .factor = 1 + 7 * uniform(r)};
+    t->scaling.context = 1 + below(r, 300), t->scaling.length = below(r, 600), t->scaling.attention_factor = 1;
+    t->scaling.slow = slow, t->scaling.fast = slow + 1 + 30 * uniform(r), t->scaling.unrounded = below(r, 2);
+    if (t->scaling.kind == HEED_ROPE_DYNAMIC && (t->a.rotary_dim ? t->a.rotary_dim : t->d) < 4) t->scaling.kind = HEED_ROPE_LINEAR;
+    t->a.theta = 0;
+    t->a.scaling = &t->scaling;
+  }
   if (below(r, 2)) t->a.offset = below(r, 5000) - 1000;
   int64_t pairs = (t->a.rotary_dim ? t->a.rotary_dim : t->d) / 2;
   if (below(r, 3) == 0) {
@@ -260,11 +271,12 @@ TURNING(tables_are_angles) {
   }
   ok(context, heed_rope_apply(context, &t->a, &t->vx, &t->vout));
   double *frequency = calloc((size_t)pairs, sizeof *frequency);
-  for (int64_t i = 0; i < pairs; i++)
-    frequency[i] = hd_rope_frequency(t->a.theta ? t->a.theta : 10000, width, i) / (t->factors ? t->factors[i] : 1);
+  const heed_rope_scaling plain = {.size = sizeof plain, .theta = t->a.theta};
+  ok(context, heed_rope_frequencies(context, t->a.scaling ? t->a.scaling : &plain, width, frequency, NULL));
+  for (int64_t i = 0; i < pairs; i++) frequency[i] /= t->factors ? t->factors[i] : 1;
   int64_t rows = high - low + 1;
   float *tables[4] = {floats(rows * pairs), floats(rows * pairs), floats(t->batch * t->n * pairs), floats(t->batch * t->n * pairs)};
-  hd_rope_table(context, frequency, pairs, low, rows, tables[0], tables[1]);
+  hd_rope_table(context, &(hd_rope_turns){frequency, pairs, 1}, low, rows, tables[0], tables[1]);
   for (int64_t i = 0; i < t->batch * t->n; i++)
     for (int side = 0; side < 2; side++) memcpy(tables[2 + side] + i * pairs, tables[side] + (at[i] - low) * pairs, (size_t)pairs * 4);
   float *again = floats(t->count);
@@ -273,6 +285,7 @@ TURNING(tables_are_angles) {
   heed_rope a = t->a;
   a.theta = 0;
   a.factors = NULL;
+  a.scaling = NULL;
   a.cosine = &cosine, a.sine = &sine;
   for (int by_row = 0; by_row < 2; by_row++) {
     const int64_t by_position[] = {rows, pairs}, by_rows[] = {t->batch, t->n, pairs};
@@ -333,6 +346,23 @@ TURNING(tables_of_any_layout) {
   free(again);
 }
 
+/* YaRN's factor multiplies what turns and nothing else, forward and backward. */
+TURNING(attention_factor_multiplies) {
+  const int64_t width = t->a.rotary_dim ? t->a.rotary_dim : t->d, rows = t->count / t->d;
+  heed_rope_scaling yarn = {.size = sizeof yarn, .kind = HEED_ROPE_YARN, .factor = 4, .context = 64, .attention_factor = 1};
+  float *again = floats(t->count);
+  heed_view vagain = t->vx;
+  vagain.data = again;
+  t->a.theta = 0;
+  t->a.scaling = &yarn;
+  ok(context, heed_rope_apply(context, &t->a, &t->vx, &t->vout));
+  yarn.attention_factor = 0;
+  ok(context, heed_rope_apply(context, &t->a, &t->vx, &vagain));
+  for (int64_t i = 0; i < rows * t->d; i++)
+    assert_close(again[i], t->out[i] * (i % t->d < width ? 0.1 * log(4) + 1 : 1), 2e-6, "attention factor", r->seed);
+  free(again);
+}
+
 /* ---- refusals, sizes and memory ----------------------------------------------------------------------------------------------------- */
 
 static void refusals(void **state) {
@@ -355,6 +385,9 @@ static void refusals(void **state) {
   shifted.dim[0] = vx.dim[0];
   integers.type = HEED_I32;
   shared.stride[1] = 0;
+#define SCALING(...)                                                                                                                       \
+  &(heed_rope_scaling) { .size = sizeof(heed_rope_scaling), __VA_ARGS__ }
+  const heed_rope_scaling linear = {.size = sizeof linear, .kind = HEED_ROPE_LINEAR, .factor = 2};
 #define ROPE(...)                                                                                                                          \
   &(heed_rope) { .size = sizeof(heed_rope), __VA_ARGS__ }
   const struct {
@@ -374,7 +407,21 @@ static void refusals(void **state) {
       {ROPE(.factors = &table), &vx, &vout, HEED_E_SHAPE, "factors: [4,3]"},
       {ROPE(.factors = &halves), &vx, &vout, HEED_E_SHAPE, "factors: [4]"},
       {ROPE(.cosine = &table), &vx, &vout, HEED_E_ARGUMENT, "only one"},
-      {ROPE(.cosine = &table, .sine = &table, .theta = 5), &vx, &vout, HEED_E_ARGUMENT, "theta or factors"},
+      {ROPE(.cosine = &table, .sine = &table, .theta = 5), &vx, &vout, HEED_E_ARGUMENT, "theta, factors or a scaling"},
+      {ROPE(.cosine = &table, .sine = &table, .scaling = &linear), &vx, &vout, HEED_E_ARGUMENT, "theta, factors or a scaling"},
+      {ROPE(.theta = 5, .scaling = &linear), &vx, &vout, HEED_E_ARGUMENT, "theta is given, and a scaling"},
+      {ROPE(.scaling = &(heed_rope_scaling){0}), &vx, &vout, HEED_E_ARGUMENT, "size is not set"},
+      {ROPE(.scaling = SCALING(.kind = 9)), &vx, &vout, HEED_E_ARGUMENT, "unknown kind 9"},
+      {ROPE(.scaling = SCALING(.theta = -2)), &vx, &vout, HEED_E_ARGUMENT, "theta -2"},
+      {ROPE(.scaling = SCALING(.kind = HEED_ROPE_LINEAR)), &vx, &vout, HEED_E_ARGUMENT, "factor 0, allowed above 0"},
+      {ROPE(.scaling = SCALING(.kind = HEED_ROPE_YARN, .factor = 2)), &vx, &vout, HEED_E_ARGUMENT, "a context of 0"},
+      {ROPE(.scaling = SCALING(.kind = HEED_ROPE_DYNAMIC, .factor = 0.5, .context = 8)), &vx, &vout, HEED_E_ARGUMENT, "factor 0.5"},
+      {ROPE(.rotary_dim = 2, .scaling = SCALING(.kind = HEED_ROPE_DYNAMIC, .factor = 2, .context = 8)), &vx, &vout, HEED_E_SHAPE,
+       "above 2"},
+      {ROPE(.scaling = SCALING(.kind = HEED_ROPE_LLAMA3, .factor = 2, .context = 8, .slow = 4)), &vx, &vout, HEED_E_ARGUMENT,
+       "slow must be below fast"},
+      {ROPE(.scaling = SCALING(.kind = HEED_ROPE_YARN, .factor = 2, .context = 8, .theta = 1)), &vx, &vout, HEED_E_ARGUMENT,
+       "theta above 1"},
       {ROPE(.cosine = &table, .sine = &short_table), &vx, &vout, HEED_E_SHAPE, "same shape"},
       {ROPE(.cosine = &table, .sine = &row_table), &vx, &vout, HEED_E_SHAPE, "same shape"},
       {ROPE(.cosine = &narrow_table, .sine = &table), &vx, &vout, HEED_E_SHAPE, "cosine: [4,2]"},
@@ -397,6 +444,7 @@ static void refusals(void **state) {
       {NULL, &vx, NULL, HEED_E_ARGUMENT, "out: the view is null"},
   };
 #undef ROPE
+#undef SCALING
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     for (int oracle = 0; oracle < 2; oracle++) {
       heed_status status = (oracle ? heed_rope_reference : heed_rope_apply)(context, cases[i].rope, cases[i].x, cases[i].out);
@@ -493,6 +541,7 @@ int main(void) {
       cmocka_unit_test(halves_are_rounded_once),
       cmocka_unit_test(tables_are_angles),
       cmocka_unit_test(tables_of_any_layout),
+      cmocka_unit_test(attention_factor_multiplies),
       cmocka_unit_test(refusals),
       cmocka_unit_test(empty_arrays),
       cmocka_unit_test(memory),

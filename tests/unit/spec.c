@@ -3,51 +3,61 @@
 
 #include "../../src/model/spec.h"
 
-static void read_parameters(const json_t *row, hd_transformer_spec *spec) {
-  const json_t *p = json_object_get(row, "parameters");
+static void read_parameters(const json_t *row, heed_rope_scaling *s) {
+  static const char *const kinds[] = {"default", "linear", "dynamic", "yarn", "llama3"};
+  const json_t *p = json_object_get(row, "parameters"), *original = json_object_get(p, "original_max_position_embeddings");
   const char *type = json_string_value(json_object_get(p, "rope_type"));
-  spec->rotary_dim = json_integer_value(json_object_get(row, "head_dim"));
-  spec->rotary_theta = json_number_value(json_object_get(p, "rope_theta"));
-  spec->scaling_factor = json_number_value(json_object_get(p, "factor"));
-  spec->scaling_low = json_number_value(json_object_get(p, "low_freq_factor"));
-  spec->scaling_high = json_number_value(json_object_get(p, "high_freq_factor"));
-  spec->scaling_context = json_integer_value(json_object_get(p, "original_max_position_embeddings"));
-  spec->rotary_scaling = strcmp(type, "linear") == 0   ? HD_SCALING_LINEAR
-                         : strcmp(type, "llama3") == 0 ? HD_SCALING_LLAMA3
-                                                       : HD_SCALING_NONE;
+  *s = (heed_rope_scaling){.size = sizeof *s};
+  for (int i = 0; i < 5; i++)
+    if (strcmp(type, kinds[i]) == 0) s->kind = (heed_rope_kind)i;
+  s->theta = json_number_value(json_object_get(p, "rope_theta"));
+  s->factor = json_number_value(json_object_get(p, "factor"));
+  s->context = json_integer_value(original ? original : json_object_get(row, "max_position_embeddings"));
+  s->length = json_integer_value(json_object_get(row, "seq_len"));
+  s->slow = json_number_value(json_object_get(p, s->kind == HEED_ROPE_YARN ? "beta_slow" : "low_freq_factor"));
+  s->fast = json_number_value(json_object_get(p, s->kind == HEED_ROPE_YARN ? "beta_fast" : "high_freq_factor"));
+  s->attention_factor = json_number_value(json_object_get(p, "attention_factor"));
 }
 
 static void test_frequencies(void **state) {
   (void)state;
+  heed_context *context = test_context(NULL);
   json_t *tables = test_json(TEST_EXPECTED "tables.json");
   const json_t *row;
   size_t i;
-  int compared = 0;
+  int kinds = 0;
   json_array_foreach(json_object_get(tables, "rotary"), i, row) {
     const char *type = json_string_value(json_object_get(json_object_get(row, "parameters"), "rope_type"));
-    if (strcmp(type, "default") != 0 && strcmp(type, "linear") != 0 && strcmp(type, "llama3") != 0) continue; // kinds that heed refuses
-    hd_transformer_spec spec = {0};
-    read_parameters(row, &spec);
+    const int64_t width = json_integer_value(json_object_get(row, "head_dim"));
+    double frequency[64], factor = 0;
+    heed_rope_scaling scaling;
+    read_parameters(row, &scaling);
+    kinds |= 1 << scaling.kind;
     const json_t *expected = json_object_get(row, "inv_freq");
-    assert_int_equal(json_array_size(expected), spec.rotary_dim / 2);
+    assert_int_equal(json_array_size(expected), width / 2);
+    ok(context, heed_rope_frequencies(context, &scaling, width, frequency, &factor));
+    assert_true(fabs(factor - json_number_value(json_object_get(row, "attention_factor"))) < 1e-12);
     for (size_t j = 0; j < json_array_size(expected); j++) {
-      double wanted = json_number_value(json_array_get(expected, j)), got = hd_spec_frequency(&spec, (int64_t)j);
-      if (!(fabs(got - wanted) <= 4e-7 * wanted)) fail_msg("%s, frequency %zu: %.9g, expected %.9g", type, j, got, wanted);
+      double wanted = json_number_value(json_array_get(expected, j));
+      if (!(fabs(frequency[j] - wanted) <= 4e-7 * wanted))
+        fail_msg("%s, frequency %zu: %.9g, expected %.9g", type, j, frequency[j], wanted);
     }
-    compared++;
   }
-  assert_int_equal(compared, 3);
+  assert_int_equal(kinds, 31); // each kind is there
   json_decref(tables);
+  heed_context_free(context);
 }
 
 static void test_windows(void **state) {
   (void)state;
   hd_transformer_spec spec = {.window = 8};
   assert_int_equal(hd_spec_window(&spec, 0), 8);
-  spec.full_every = 6;
+  hd_spec_set_full(&spec, 5);
+  hd_spec_set_full(&spec, 71);
   assert_int_equal(hd_spec_window(&spec, 4), 8);
   assert_int_equal(hd_spec_window(&spec, 5), 0);
-  assert_int_equal(hd_spec_window(&spec, 11), 0);
+  assert_int_equal(hd_spec_window(&spec, 70), 8);
+  assert_int_equal(hd_spec_window(&spec, 71), 0);
 }
 
 static void test_activations(void **state) {

@@ -1,0 +1,37 @@
+/* qwen3.c: Qwen 3: a Llama whose heads of queries and keys are normed before they turn. */
+#include "../family.h"
+
+static const hd_field fields[] = {
+    HD_LLAMA_FIELDS,
+    {NULL, "attention_bias", HD_FIELD_BOOL, HD_AT(bias_qkv), 0, 1, false, 0, NULL},
+    {NULL, "attention_bias", HD_FIELD_BOOL, HD_AT(bias_output), 0, 1, false, 0, NULL},
+    {NULL, "use_sliding_window", HD_FIELD_REFUSED, 0, 0, 1, false, 0, NULL},
+};
+
+const hd_family hd_family_qwen3 = {
+    .name = "qwen3",
+    .base = {.norm = HD_NORM_RMS,
+             .side_norm = HD_SIDE_NORM_HEAD,
+             .feed_forward_kind = HD_FEED_FORWARD_GATED,
+             .activation = HEED_ACTIVATION_SILU},
+    .fields = fields,
+    .field_count = HD_COUNT(fields),
+    .activation_key = "hidden_act",
+    .only_read = true,
+    .json = {.architecture = "qwen3",
+             .positions = HD_POSITIONS_ROTARY_HALF,
+             .tensors = {[HD_SLOT_EMBEDDING] = "model.embed_tokens",
+                         [HD_SLOT_FINAL_NORM] = "model.norm",
+                         [HD_SLOT_HEAD] = "lm_head",
+                         [HD_SLOT_ATTENTION_NORM] = "model.layers.#.input_layernorm",
+                         [HD_SLOT_QUERY_NORM] = "model.layers.#.self_attn.q_norm",
+                         [HD_SLOT_KEY_NORM] = "model.layers.#.self_attn.k_norm",
+                         [HD_SLOT_QUERY] = "model.layers.#.self_attn.q_proj",
+                         [HD_SLOT_KEY] = "model.layers.#.self_attn.k_proj",
+                         [HD_SLOT_VALUE] = "model.layers.#.self_attn.v_proj",
+                         [HD_SLOT_OUTPUT] = "model.layers.#.self_attn.o_proj",
+                         [HD_SLOT_FEED_FORWARD_NORM] = "model.layers.#.post_attention_layernorm",
+                         [HD_SLOT_GATE] = "model.layers.#.mlp.gate_proj",
+                         [HD_SLOT_UP] = "model.layers.#.mlp.up_proj",
+                         [HD_SLOT_DOWN] = "model.layers.#.mlp.down_proj"}},
+};
