@@ -112,6 +112,7 @@ static void fill_model(const train_values *v, heed_learner_options *model) {
   model->feed_forward = v->feed_forward;
   model->context = v->context;
   model->rotary = v->rotary;
+  if (v->positions) model->positions = (heed_positions)(choice_place(TRAIN_POSITIONS, v->positions) + 1);
   model->no_bias = v->no_bias;
   model->untied = v->untied;
   model->gelu_erf = v->gelu_erf;
@@ -129,6 +130,7 @@ int train(const train_values *given, const heed_learner_options *form) {
   int code;
   if (!v.arch && !v.task && !v.data) return usage_error("--data: a text to train on is missing");
   if (!v.arch && v.validation && t.head == HEED_HEAD_TOKENS) return usage_error("--validation: goes with --objective class and labels");
+  if (v.positions && v.rotary) return usage_error("--positions: given together with --rotary (one of them is enough)");
   train_settings_fill(&v);
   heed_learner_options model = *form;
   if (v.model && strcmp(v.model, "llama") == 0) model.kind = HEED_LEARNER_LLAMA;
@@ -167,6 +169,7 @@ static int run_task(const void *v) { return train(v, &(heed_learner_options){.ki
 static const option gpt_options[] = {
     TEXT_OPTIONS,
     SIZE_OPTIONS,
+    POSITION_OPTION,
     OPTION("rotary", 0, FLAG, NULL, rotary, "rotary instead of learned positions"),
     OPTION("no-bias", 0, FLAG, NULL, no_bias, "no biases in products and norms"),
     OPTION("untied", 0, FLAG, NULL, untied, "a head of its own instead of the embedding"),
@@ -174,9 +177,7 @@ static const option gpt_options[] = {
 };
 
 static const option llama_options[] = {
-    TEXT_OPTIONS,
-    SIZE_OPTIONS,
-    OPTION("untied", 0, FLAG, NULL, untied, "a head of its own instead of the embedding"),
+    TEXT_OPTIONS, SIZE_OPTIONS, POSITION_OPTION, OPTION("untied", 0, FLAG, NULL, untied, "a head of its own instead of the embedding"),
     RUN_OPTIONS,
 };
 
@@ -189,6 +190,7 @@ static const option encoder_options[] = {
     SIZE_OPTIONS,
     OPTION("pre-norm", 0, FLAG, NULL, norm_before, "norms before the sublayers instead of after them"),
     OPTION("relu", 0, FLAG, NULL, relu, "ReLU instead of GELU"),
+    POSITION_OPTION,
     OPTION("rotary", 0, FLAG, NULL, rotary, "rotary instead of learned positions"),
     OPTION("no-bias", 0, FLAG, NULL, no_bias, "no biases in products and norms"),
     OPTION("untied", 0, FLAG, NULL, untied, "a head of its own instead of the embedding"),
@@ -205,6 +207,7 @@ static const option task_options[] = {
     OPTION("reverse-digits", 0, FLAG, NULL, reverse_digits, "addition: the sum from its last digit on"),
     SIZE_OPTIONS,
     OPTION("model", 0, CHOICE, NULL, model, "form (default gpt; copy: llama)", .choices = "gpt|llama"),
+    POSITION_OPTION,
     RUN_OPTIONS,
 };
 

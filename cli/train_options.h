@@ -8,6 +8,12 @@
 
 typedef train_values values;
 
+/* In the order of heed_positions, but for the first. */
+#define TRAIN_POSITIONS "learned|sinusoidal|rope|alibi|xl|t5"
+#define POSITION_OPTION                                                                                                                    \
+  OPTION("positions", 0, CHOICE, NULL, positions, "where tokens stand: rows that are added, or what acts on scores (default: the form's)", \
+         .choices = TRAIN_POSITIONS)
+
 #define SIZE_OPTIONS                                                                                                                       \
   OPTION("layers", 0, WHOLE, "N", layers, "layers (default 4; tasks 2, seq2seq 3)", .low = 1, .high = 10000),                              \
       OPTION("heads", 0, WHOLE, "N", heads, "query heads (default 4)", .low = 1, .high = 4096),                                            \

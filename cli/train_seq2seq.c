@@ -28,11 +28,13 @@ static int check_arch(const values *v, bool recurrent) {
                  {"feed-forward", v->feed_forward > 0, false},
                  {"pre-norm", v->norm_before, false},
                  {"learned", v->learned, false},
+                 {"positions", v->positions != NULL, false},
                  {"encoder-layers", v->encoder_layers > 0, false},
                  {"untied", v->untied, false}};
   for (size_t i = 0; i < sizeof options / sizeof *options; i++)
     if (options[i].given && options[i].of_recurrent != recurrent)
       return usage_error("--%s: --arch %s has no use for it", options[i].option, v->arch);
+  if (v->learned && v->positions) return usage_error("--positions: given together with --learned (one of them is enough)");
   if (v->score && !strcmp(v->arch, "rnn")) return usage_error("--score: --arch rnn does not look back, bahdanau does");
   return EXIT_OK;
 }
@@ -95,6 +97,7 @@ static const option options[] = {
     OPTION("encoder-layers", 0, WHOLE, "N", encoder_layers, "layers of the encoder (default: as many as the decoder has)", .low = 1,
            .high = 10000),
     OPTION("pre-norm", 0, FLAG, NULL, norm_before, "norms before the sublayers instead of after them"),
+    POSITION_OPTION,
     OPTION("learned", 0, FLAG, NULL, learned, "learned instead of sinusoidal positions, as many as the longest sentences have"),
     OPTION("untied", 0, FLAG, NULL, untied, "a head of its own instead of the embedding"),
     OPTION("smoothing", 0, NUMBER, "P", smoothing, "share of a target that goes to all other tokens while it learns (default 0)", .low = 0,

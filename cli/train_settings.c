@@ -141,6 +141,7 @@ static void put_model(FILE *to, const heed_learner_options *m) {
   put_whole(to, "gelu-erf", m->gelu_erf);
   put_number(to, "dropout", m->dropout);
   put_number(to, "init-std", m->spread);
+  if (m->positions) put_whole(to, "positions", m->positions); // runs of before have none
 }
 
 static void put_run(FILE *to, const train_values *v) {

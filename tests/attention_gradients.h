@@ -5,8 +5,9 @@
 #include "attention_sample.h"
 #include "pthread_parallel.h"
 
-enum { DQ, DK, DV, DBIAS, DSINK, DWQ, DWK, DWV, GRADIENTS };
-static const char *const gradient_names[GRADIENTS] = {"dq", "dk", "dv", "dbias", "dsink", "dwq", "dwk", "dwv"};
+enum { DQ, DK, DV, DBIAS, DSINK, DWQ, DWK, DWV, DRELATIVE, DCONTENT, DPOSITION, DDISTANCES, GRADIENTS };
+static const char *const gradient_names[GRADIENTS] = {"dq",  "dk",  "dv",        "dbias",    "dsink",     "dwq",
+                                                      "dwk", "dwv", "drelative", "dcontent", "dposition", "ddistances"};
 
 typedef struct gradients {
   float *dout, *data[GRADIENTS];
@@ -17,7 +18,8 @@ typedef struct gradients {
 } gradients;
 
 static inline void gradients_make(gradients *g, const sample *s, random_source *r) {
-  const heed_view *like[GRADIENTS] = {&s->vq, &s->vk, &s->vv, s->a.bias, s->a.sink, s->score.wq, s->score.wk, s->score.wv};
+  const heed_view *like[GRADIENTS] = {&s->vq,      &s->vk,      &s->vv,        s->a.bias,        s->a.sink,         s->score.wq,
+                                      s->score.wk, s->score.wv, s->a.relative, s->score.content, s->score.position, s->score.distances};
   *g = (gradients){.pairs = s->batch * s->heads * s->n * s->m};
   g->dout = normals(r, sample_out_count(s));
   g->vdout = heed_view_of(g->dout, HEED_F32, s->vout.ndim, s->vout.dim);
@@ -37,7 +39,8 @@ static inline void gradients_free(gradients *g) {
 
 static inline heed_attention_gradients gradients_out(const gradients *g, const heed_view view[GRADIENTS]) {
   heed_attention_gradients to = {.size = sizeof to};
-  const heed_view **const place[GRADIENTS] = {&to.dq, &to.dk, &to.dv, &to.dbias, &to.dsink, &to.dwq, &to.dwk, &to.dwv};
+  const heed_view **const place[GRADIENTS] = {&to.dq,  &to.dk,  &to.dv,        &to.dbias,    &to.dsink,     &to.dwq,
+                                              &to.dwk, &to.dwv, &to.drelative, &to.dcontent, &to.dposition, &to.ddistances};
   for (int i = 0; i < GRADIENTS; i++)
     if (g->input[i]) *place[i] = &view[i];
   return to;

@@ -44,7 +44,9 @@ enum {
   SAMPLE_ADDITIVE = 2048,
   SAMPLE_BILINEAR = 4096,
   SAMPLE_CALLBACK = 8192,
-  SAMPLE_SCORES = SAMPLE_ADDITIVE | SAMPLE_BILINEAR | SAMPLE_CALLBACK,
+  SAMPLE_XL = 16384, /* keys as wide as queries */
+  SAMPLE_SCORES = SAMPLE_ADDITIVE | SAMPLE_BILINEAR | SAMPLE_CALLBACK | SAMPLE_XL,
+  SAMPLE_RELATIVE = 32768, /* a table of relative positions; not drawn */
   SAMPLE_ANY = -1,
   SAMPLE_EVERYTHING = -2
 };
@@ -59,6 +61,10 @@ typedef struct sample {
   int64_t dk;        /* width of the keys: d, unless a score compares others */
   float *weights[3]; /* of the score: wq, wk, wv */
   heed_view vweights[3];
+  float *sides[3]; /* of XL: content, position, distances */
+  heed_view vsides[3];
+  float *table;
+  heed_view vtable;
   heed_score score;
 } sample;
 
@@ -121,7 +127,7 @@ static inline void sample_views(sample *s) {
 /* Arrays and descriptions for shapes that are already set. */
 static inline void sample_fill(sample *s, random_source *r, int kinds) {
   int64_t pairs = s->batch * s->heads * s->n * s->m;
-  if (s->dk == 0) s->dk = kinds > 0 && kinds & SAMPLE_SCORES ? edge_size(r, 40) : s->d;
+  if (s->dk == 0) s->dk = kinds > 0 && kinds & (SAMPLE_SCORES & ~SAMPLE_XL) ? edge_size(r, 40) : s->d;
   s->q = normals(r, s->batch * s->heads * s->n * s->d);
   s->k = normals(r, s->batch * s->kv_heads * s->m * s->dk);
   s->v = normals(r, s->batch * s->kv_heads * s->m * s->dv);
@@ -154,7 +160,7 @@ static inline void sample_fill(sample *s, random_source *r, int kinds) {
     s->a.query_documents = s->bounds;
     s->a.key_documents = s->bounds + DOCUMENTS + 1;
   }
-  if (kinds & (SAMPLE_CAUSAL | SAMPLE_WINDOW | SAMPLE_ALIBI)) {
+  if (kinds & (SAMPLE_CAUSAL | SAMPLE_WINDOW | SAMPLE_ALIBI | SAMPLE_XL | SAMPLE_RELATIVE)) {
     s->a.align = (heed_align)(1 + below(r, 3));
     if (s->a.align == HEED_ALIGN_GIVEN) s->a.offset = below(r, s->m + 20) - 10;
   }
@@ -195,7 +201,26 @@ static inline void sample_fill(sample *s, random_source *r, int kinds) {
     s->a.seed = r->seed;
     s->a.stream = (uint32_t)below(r, 1000);
   }
-  if (kinds & SAMPLE_SCORES) {
+  if (kinds & SAMPLE_RELATIVE) {
+    const int64_t buckets = 2 * (2 + below(r, 15));
+    s->table = normals(r, buckets * s->heads);
+    s->vtable = heed_view_of(s->table, HEED_F32, 2, (int64_t[]){buckets, s->heads});
+    s->a.relative = &s->vtable;
+    s->a.relative_causal = below(r, 2);
+    s->a.relative_distance = buckets / 2 + 1 + below(r, 60);
+  }
+  if (kinds & SAMPLE_XL) {
+    // Fewer distances than there are, so that pairs lie beyond both ends.
+    const int64_t shape[3][3] = {{s->heads, s->d}, {s->heads, s->d}, {s->heads, 1 + below(r, s->n + s->m + 4), s->d}};
+    s->score = (heed_score){.size = sizeof s->score, .kind = HEED_SCORE_XL, .first_distance = below(r, 12) - below(r, s->m + 1)};
+    const heed_view **const place[3] = {&s->score.content, &s->score.position, &s->score.distances};
+    for (int i = 0; i < 3; i++) {
+      s->sides[i] = normals(r, shape[i][0] * shape[i][1] * (i == 2 ? shape[i][2] : 1));
+      s->vsides[i] = heed_view_of(s->sides[i], HEED_F32, i == 2 ? 3 : 2, shape[i]);
+      *place[i] = &s->vsides[i];
+    }
+    s->a.score = &s->score;
+  } else if (kinds & SAMPLE_SCORES) {
     const int64_t h = edge_size(r, 40);
     const int64_t shape[3][2] = {{kinds & SAMPLE_ADDITIVE ? h : s->d, kinds & SAMPLE_ADDITIVE ? s->d : s->dk}, {h, s->dk}, {h, 1}};
     s->score = (heed_score){.size = sizeof s->score, .kind = HEED_SCORE_CALLBACK, .scores = narrow_dot, .gradients = narrow_dot_gradient};
@@ -232,7 +257,8 @@ static inline void sample_free(sample *s) {
   free(s->attend_data);
   free(s->lengths);
   free(s->bounds);
-  for (int i = 0; i < 3; i++) free(s->weights[i]);
+  for (int i = 0; i < 3; i++) free(s->weights[i]), free(s->sides[i]);
+  free(s->table);
   free(s->slopes);
   free(s->sinks);
 }

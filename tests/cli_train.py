@@ -127,6 +127,15 @@ class Results(Training):
             self.assertIn("the", json.dumps(json.loads(self.prints("show", run, "the cat", "--json"))))
             self.assertIn("model_type", self.prints("inspect", run))
 
+    def test_every_kind_of_positions(self):
+        for positions in ("learned", "sinusoidal", "rope", "alibi", "xl", "t5"):
+            run = self.train(positions, "--steps", "3", "--positions", positions)
+            with open(os.path.join(run, "config.json"), encoding="utf-8") as file:
+                self.assertEqual(json.load(file)["model_type"], "gpt2" if positions == "learned" else "heed")
+            self.assertLess(json.loads(self.prints("eval", run, "--json"))["loss"], 4)
+            self.resumes(positions, "--steps", "3", "--positions", positions)
+            self.refuses(FAILED, "positions: ", *self.gpt(positions, "--steps", "3", "--positions", "rope" if positions != "rope" else "t5", "--resume"))
+
     def test_a_task(self):
         run = self.path("sort")
         self.prints("train", "task", "sort", "--letters", "3", "--symbols", "4", *"--layers 1 --heads 1 --width 32 --batch 8 --steps 20 --quiet".split(), "--out", run)
@@ -521,6 +530,11 @@ class BadInput(Training):
         self.refused(USAGE, ["--heads: must divide --width", "3", "32"], "--heads", "3")
         self.refused(USAGE, ["--kv-heads: must divide --heads", "3", "2"], "--heads", "2", "--kv-heads", "3")
         self.refused(USAGE, "rotary positions need an even width", "--heads", "32", kind="llama")
+
+    def test_positions(self):
+        self.refused(USAGE, ["--positions: ", "polar"], "--positions", "polar")
+        self.refused(USAGE, "--positions: given together with --rotary", "--positions", "xl", "--rotary")
+        self.refused(USAGE, "rotary positions need an even width", "--heads", "32", "--positions", "rope")
 
     def test_too_large_for_memory(self):
         self.refused(NO_MEMORY, ["training on batches of 1000000 times 64 positions takes", "GB of memory", "are available"], "--context", "64", "--width", "512", "--layers", "8", "--batch", "1000000")

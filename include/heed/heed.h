@@ -30,8 +30,16 @@ typedef enum heed_align { HEED_ALIGN_UNSET, HEED_ALIGN_START, HEED_ALIGN_END, HE
  *   ADDITIVE  w_vᵀ tanh(W_q q + W_k k), with wq [h,d_q], wk [h,d_k], wv [h] (Bahdanau, Cho, Bengio, "Neural Machine Translation by Jointly Learning to Align and Translate", 2015)
  *   BILINEAR  qᵀ W k, with wq = W [d_q,d_k] (Luong, Pham, Manning, "Effective Approaches to Attention-based Neural Machine Translation", 2015, "general")
  *   CALLBACK  what the caller computes
- * d_q and d_k may differ, except for DOT. Weights are f32, f16 or bf16, shared by all heads. Projections of queries and keys take (n + m) · h floats a head; no array has n · m elements. */
-typedef enum heed_score_kind { HEED_SCORE_DOT, HEED_SCORE_ADDITIVE, HEED_SCORE_BILINEAR, HEED_SCORE_CALLBACK } heed_score_kind;
+ *   XL        (q + u) · k + (q + v) · r_δ with δ = p − j, the distance from the key to the query's position, u = content [H,d], v = position [H,d] and r = distances [H,P,d]; row m is of
+ *             δ = first_distance + m, and the first and the last row are of everything beyond, too (Dai et al., "Transformer-XL: Attentive Language Models beyond a Fixed-Length Context", 2019)
+ * d_q and d_k may differ, except for DOT and XL. Weights are f32, f16 or bf16, shared by all heads but for those of XL. Projections of queries and keys take (n + m) · h floats a head, XL's queries n · 2d; no array has n · m elements. */
+typedef enum heed_score_kind {
+  HEED_SCORE_DOT,
+  HEED_SCORE_ADDITIVE,
+  HEED_SCORE_BILINEAR,
+  HEED_SCORE_CALLBACK,
+  HEED_SCORE_XL
+} heed_score_kind;
 
 /* Queries [query, query + queries) and keys [key, key + keys) of one batch entry and query head, at most 64 of each, as f32. */
 typedef struct heed_score_tile {
@@ -54,6 +62,8 @@ typedef struct heed_score {
   heed_score_callback scores;    /* both are called from several threads at once */
   heed_score_gradient gradients; /* NULL: heed_attention_backward refuses */
   void *user;
+  const heed_view *content, *position, *distances; /* of XL, any strides */
+  int64_t first_distance;
 } heed_score;
 
 /* What attention means in one call: score × visibility × normaliser.
@@ -66,7 +76,7 @@ typedef struct heed_score {
 typedef struct heed_attention {
   size_t size; /* sizeof (heed_attention) */
   bool causal;
-  bool has_scale;       /* otherwise scale is 1/sqrt(d_k), and 1 where score is not DOT */
+  bool has_scale;       /* otherwise scale is 1/sqrt(d_k), and 1 where score is neither DOT nor XL */
   bool has_window_left; /* an absent side is unlimited */
   bool has_window_right;
   double scale;        /* 0 (the mean of V) and negative values are legal */
@@ -134,16 +144,18 @@ HEED_API heed_status heed_attention_reference(heed_context *context, const heed_
 typedef struct heed_attention_gradients {
   size_t size; /* sizeof (heed_attention_gradients) */
   const heed_view *dq, *dk, *dv;
-  const heed_view *dbias;           /* summed over the dimensions that the bias broadcasts */
-  const heed_view *dsink;           /* summed over batch and queries */
-  const heed_view *dwq, *dwk, *dwv; /* of the score's weights, f32 (f64 too from the reference) */
+  const heed_view *dbias;                             /* summed over the dimensions that the bias broadcasts */
+  const heed_view *dsink;                             /* summed over batch and queries */
+  const heed_view *dwq, *dwk, *dwv;                   /* of the score's weights, f32 (f64 too from the reference) */
+  const heed_view *drelative;                         /* summed over batch and the pairs of a bucket */
+  const heed_view *dcontent, *dposition, *ddistances; /* of the score's, summed over batch and queries, and over the pairs of a distance */
 } heed_attention_gradients;
 
 /* The gradients of a loss whose gradient with respect to out is dout, from what forward was given and gave: q, k, v, out and lse (f32). The weights are rebuilt
  * tile by tile. dk and dv sum over the query heads of a group in f32. A query that sees no key has dq = 0 and adds nothing.
  * Bits do not depend on threads. Extra memory O(n · (d + dv)) for the query heads of each key/value head under way, at most one more than there are threads.
  * There are no derivatives of these gradients: attention is differentiated once, and a request for more is HEED_E_UNSUPPORTED (see the sizes of descriptions above).
- * Errors as heed_attention_forward; gradients must not overlap anything. With an additive or bilinear score HEED_E_MEMORY may come when some gradients are written. Source: Dao et al., FlashAttention, 2022, appendix B. */
+ * Errors as heed_attention_forward; gradients must not overlap anything. With an additive, bilinear or XL score, or drelative, HEED_E_MEMORY may come when some gradients are written. Source: Dao et al., FlashAttention, 2022, appendix B. */
 HEED_API heed_status heed_attention_backward(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
                                              const heed_view *v, const heed_view *out, const heed_view *lse, const heed_view *dout,
                                              const heed_attention_gradients *gradients);
@@ -180,6 +192,23 @@ HEED_API heed_status heed_attention_weights(heed_context *context, const heed_at
 /* The same by the naive formula in double precision: the oracle. Everything may be f64. */
 HEED_API heed_status heed_attention_weights_reference(heed_context *context, const heed_attention *a, const heed_view *q,
                                                       const heed_view *k, const heed_attention_rows *asked, const heed_view *weights);
+
+/* The slopes of ALiBi for any number of heads, as its authors choose them: of H = 2^k heads 2^(−8 (h + 1) / H); of other numbers those of the largest such below, then every other one of
+ * twice as many. An encoder's attention takes them as they are: |p − j| is the same to both sides. HEED_E_ARGUMENT. */
+HEED_API heed_status heed_alibi_slopes(heed_context *context, int64_t heads, double *slopes);
+
+/* What is added to embeddings for a position p (Vaswani et al., "Attention Is All You Need", 2017, section 3.5): pair i is sin and cos of p · theta^(−2i/width). */
+typedef struct heed_sinusoid {
+  size_t size;  /* sizeof (heed_sinusoid) */
+  double theta; /* 0: 10000 */
+  bool
+      interleaved; /* pairs (2i, 2i + 1), as in the paper; otherwise all sines, then all cosines. Of an odd width the last sine has no cosine */
+  bool
+      closed; /* the last of the width/2 frequencies is 1/theta itself, not a step short of it (tensor2tensor); of an odd width the last number is 0. Not interleaved */
+  int64_t offset; /* of the first row's position */
+} heed_sinusoid;
+/* out [n,width], f32 (f64, f16 or bf16), any strides: row i is of position i + offset. Angles in double. sinusoid may be NULL. HEED_E_ARGUMENT, HEED_E_SHAPE, HEED_E_TYPE, HEED_E_LAYOUT. */
+HEED_API heed_status heed_sinusoid_rows(heed_context *context, const heed_sinusoid *sinusoid, const heed_view *out);
 
 /* How the frequencies of rotary positions are made, and reach beyond the context that a model has learned. Pair i of r/2 turns by f_i = theta^(−2i/r) a position; then
  *   LINEAR   f_i / factor (Chen et al., "Extending Context Window of Large Language Models via Positional Interpolation", 2023)

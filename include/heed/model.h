@@ -70,7 +70,7 @@ typedef struct heed_layer_record {
   float *weights;       /* the callback of `edit` may change them */
   const float *q, *k, *v;
   bool causal;
-  int64_t window; /* keys a query sees back from itself, itself included; 0: all */
+  int64_t window; /* keys a query sees back from itself, itself included, and of an encoder as many ahead; 0: all */
   heed_stage stage;
 } heed_layer_record;
 

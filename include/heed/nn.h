@@ -161,9 +161,11 @@ typedef struct heed_tape_attention_options {
   int64_t kv_heads; /* Hkv; 0: H */
   const heed_attention *
       attention; /* NULL: plain. What it points at stays the caller's, until reset. Its seed and stream come from the tape, its dropout acts in training only */
-  heed_tensor *bias;         /* instead of attention->bias, [n,m], [H,n,m] or [B,H,n,m]; NULL: none */
-  heed_tensor *sink;         /* [H], instead of attention->sink */
-  heed_tensor *wq, *wk, *wv; /* weights of attention->score, instead of its own */
+  heed_tensor *bias;                           /* instead of attention->bias, [n,m], [H,n,m] or [B,H,n,m]; NULL: none */
+  heed_tensor *sink;                           /* [H], instead of attention->sink */
+  heed_tensor *wq, *wk, *wv;                   /* weights of attention->score, instead of its own */
+  heed_tensor *relative;                       /* [buckets,H], instead of attention->relative */
+  heed_tensor *content, *position, *distances; /* [H,d], [H,d] and [P,H·d] of a score XL, instead of its own */
 } heed_tape_attention_options;
 
 /* q [B,n,H·d], k [B,m,Hkv·d], v [B,m,Hkv·dv] -> [B,n,H·dv]; rank 2 means one sequence. k and v NULL: q is packed, [B,n,(H + 2 Hkv)·d], queries, then keys, then values. v NULL: k is
@@ -316,6 +318,9 @@ typedef struct heed_nn_attention {
   heed_tensor *bias, *sink;             /* as in heed_tape_attention_options */
   /* Linear attention instead of all that `attention`, bias and sink say; its heads are the layer's. Its weights cannot be looked at (HEED_E_UNSUPPORTED). NULL: exact attention. Borrowed until reset */
   const heed_tape_linear_attention_options *linear;
+  heed_tensor *relative; /* likewise */
+  /* Of a score XL: what distances are made of, [P,inputs], and the matrix [H·d,inputs] that makes them (NULL: they are [P,H·d] themselves); u and v [H,d]. */
+  heed_tensor *distances, *w_distances, *content, *position;
 } heed_nn_attention;
 
 /* down(act(up(x))), or gated: down(act(gate) · up) where w_up holds the rows of gate, then those of up (Shazeer 2020). */

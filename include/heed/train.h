@@ -38,6 +38,19 @@ typedef enum heed_learner_output {
   HEED_LEARNER_MAXOUT /* of the same sum, twice as wide, the larger of two neighbours (Goodfellow et al. 2013) */
 } heed_learner_output;
 
+/* Where a transformer's tokens stand. LEARNED, SINUSOIDAL: a row is added to the embedding; ROTARY: queries and keys turn; ALIBI: a slope of the distance is taken off scores; XL: queries also meet
+ * what is made of sinusoids of the distance, with learned u and v in each layer; T5: a learned number for each bucket of distances and head, for all layers. Of two stacks both have the same, and
+ * attention from one to the other has none. */
+typedef enum heed_positions {
+  HEED_POSITIONS_USUAL, /* what the kind has */
+  HEED_POSITIONS_LEARNED,
+  HEED_POSITIONS_SINUSOIDAL,
+  HEED_POSITIONS_ROTARY,
+  HEED_POSITIONS_ALIBI,
+  HEED_POSITIONS_XL,
+  HEED_POSITIONS_T5
+} heed_positions;
+
 /* A transformer to be made. Zero of a field is what the kind usually has. */
 typedef struct heed_learner_options {
   size_t size;
@@ -70,6 +83,7 @@ typedef struct heed_learner_options {
   heed_learner_output output; /* recurrent */
   double
       sampling; /* recurrent: share of the decoder's tokens that are the learner's own guesses while it learns (Bengio et al. 2015; made all at once: Mihaylova & Martins 2019) */
+  heed_positions positions; /* of a transformer, instead of `rotary` and `learned`. (Saved as "heed" where no family has them.) */
 } heed_learner_options;
 
 typedef struct heed_learner heed_learner;

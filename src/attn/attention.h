@@ -12,6 +12,10 @@
 heed_status hd_attention_run(heed_context *context, const heed_attention *a, const hd_scoring *scoring, const heed_view *q,
                              const hd_source *k, const hd_source *v, const heed_view *out, const heed_view *lse);
 
+/* The same where the description's score compares keys as they are: DOT or XL. */
+heed_status hd_attention_scored(heed_context *context, const heed_attention *a, const heed_view *q, const hd_source *k, const hd_source *v,
+                                const heed_view *out, const heed_view *lse);
+
 /* What heed_attention_forward checks once the description, q, k and v have been read: the other views, and overlap (k and v NULL: not views). *lse may become NULL. */
 heed_status hd_forward_check(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k, const heed_view *v,
                              const heed_view *out, const heed_attention_extras *extras, const heed_view **lse);
@@ -25,7 +29,7 @@ bool hd_decodes(const hd_problem *problem);
 heed_status hd_decode_run(const hd_problem *problem, const hd_grid *q, const hd_source *k, const hd_source *v, const hd_grid *out,
                           const hd_grid *lse);
 
-/* As heed_attention_weights. */
+/* As heed_attention_weights; with scoring NULL by the description's score, which compares keys as they are. */
 heed_status hd_attention_rows(heed_context *context, const heed_attention *a, const hd_scoring *scoring, const heed_view *q,
                               const hd_source *k, const heed_attention_rows *asked, const heed_view *weights);
 
@@ -53,7 +57,7 @@ typedef struct hd_named_view {
 heed_status hd_outputs_apart(heed_context *context, const hd_named_view *output, const hd_named_view *inputs, int count);
 
 /* The arrays that a description brings along, also the weights of its score; null where there is none. */
-enum { HD_DESCRIPTION_VIEWS = 8 };
+enum { HD_DESCRIPTION_VIEWS = 11 };
 void hd_description_views(const heed_attention *a, hd_named_view out[HD_DESCRIPTION_VIEWS]);
 /* E_OVERLAP where an output shares memory with one of them, or with one of the inputs. */
 heed_status hd_output_apart(heed_context *context, const heed_attention *a, const heed_view *view, const char *name,

@@ -442,6 +442,7 @@ static heed_status find_gradients(heed_context *context, const heed_attention *a
   HD_TRY(read_gradient(context, to->dv, "dv", &from->q, problem.kv_heads, problem.keys, problem.dv, &job.dv));
   HD_TRY(hd_gradient_check(context, to->dbias, "dbias", problem.a.bias));
   HD_TRY(hd_gradient_check(context, to->dsink, "dsink", problem.a.sink));
+  HD_TRY(hd_gradient_check(context, to->drelative, "drelative", problem.a.relative));
   if (problem.batch == 0 || problem.kv_heads == 0 || problem.queries == 0 || problem.heads == 0) {
     hd_fill_zero(&job.dq);
     hd_fill_zero(&job.dk);
@@ -449,6 +450,8 @@ static heed_status find_gradients(heed_context *context, const heed_attention *a
     fill_view(to->dbias);
     fill_view(to->dsink);
     fill_view(to->dwv);
+    fill_view(to->drelative);
+    fill_view(to->ddistances);
     return HEED_OK;
   }
   hd_bias_gradient bias;
@@ -459,7 +462,9 @@ static heed_status find_gradients(heed_context *context, const heed_attention *a
     hd_bias_gradient_run(&bias);
     hd_backward_sink(from, to->dsink);
     add_parts(&job, to->dwv);
+    status = hd_backward_distances(from, to->drelative, true, 1);
   }
+  if (status == HEED_OK) status = hd_backward_distances(from, to->ddistances, false, job.factor);
   release(&job);
   hd_bias_gradient_free(&bias);
   return status;
@@ -467,8 +472,18 @@ static heed_status find_gradients(heed_context *context, const heed_attention *a
 
 heed_status hd_gradients_apart(heed_context *context, const heed_attention *a, const hd_named_view *inputs, int count,
                                const heed_attention_gradients *to) {
-  const hd_named_view gradients[] = {{to->dq, "dq"},       {to->dk, "dk"},   {to->dv, "dv"},   {to->dbias, "dbias"},
-                                     {to->dsink, "dsink"}, {to->dwq, "dwq"}, {to->dwk, "dwk"}, {to->dwv, "dwv"}};
+  const hd_named_view gradients[] = {{to->dq, "dq"},
+                                     {to->dk, "dk"},
+                                     {to->dv, "dv"},
+                                     {to->dbias, "dbias"},
+                                     {to->dsink, "dsink"},
+                                     {to->dwq, "dwq"},
+                                     {to->dwk, "dwk"},
+                                     {to->dwv, "dwv"},
+                                     {to->drelative, "drelative"},
+                                     {to->dcontent, "dcontent"},
+                                     {to->dposition, "dposition"},
+                                     {to->ddistances, "ddistances"}};
   for (int i = 0; i < HD_COUNT(gradients); i++) {
     if (gradients[i].view) HD_TRY(hd_view_check(context, gradients[i].view, gradients[i].name));
     HD_TRY(hd_output_apart(context, a, gradients[i].view, gradients[i].name, inputs, count));

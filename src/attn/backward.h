@@ -81,4 +81,8 @@ heed_status hd_gradients_apart(heed_context *context, const heed_attention *a, c
 /* The gradient of the sink; dsink may be NULL. */
 void hd_backward_sink(const hd_backward *from, const heed_view *dsink);
 
+/* backward_distance.c: the gradient of the table of relative positions (table), or of the score's distances, times factor; to may be NULL. HEED_E_MEMORY, HEED_E_OVERFLOW: before anything of it
+ * is written. */
+heed_status hd_backward_distances(const hd_backward *from, const heed_view *to, bool table, float factor);
+
 #endif

@@ -59,8 +59,8 @@ static heed_status begin_call(heed_context *context, const heed_attention *a, co
   HD_TRY(hd_description_read(context, a, &c->a));
   HD_TRY(hd_grid_make(context, q, "q", &queries));
   HD_TRY(hd_description_check(context, &c->a));
-  HD_REQUIRE(!c->a.score || c->a.score->kind == HEED_SCORE_DOT, context, HEED_E_UNSUPPORTED,
-             "a cache is compared by the dot product alone: project q or the keys beforehand");
+  HD_REQUIRE(!c->a.score || c->a.score->kind == HEED_SCORE_DOT || c->a.score->kind == HEED_SCORE_XL, context, HEED_E_UNSUPPORTED,
+             "a cache is compared by products alone (DOT, XL): project q or the keys beforehand");
   c->batch = queries.batch;
   HD_TRY(check_sequences(context, cache, sequences, c->batch));
   hd_source_of_cache(context, cache, sequences, c->batch, false, &c->k);
@@ -76,7 +76,7 @@ heed_status heed_attention_cached(heed_context *context, const heed_attention *a
   const heed_view *lse;
   heed_status status = begin_call(context, a, q, cache, sequences, &c);
   if (status == HEED_OK) status = hd_forward_check(context, &c.a, q, NULL, NULL, out, extras, &lse);
-  if (status == HEED_OK) status = hd_attention_run(context, &c.a, NULL, q, &c.k, &c.v, out, lse);
+  if (status == HEED_OK) status = hd_attention_scored(context, &c.a, q, &c.k, &c.v, out, lse);
   hd_release(context, c.lengths, c.batch, sizeof *c.lengths);
   return status;
 }

@@ -270,6 +270,18 @@ heed_status hd_attention_run(heed_context *context, const heed_attention *a, con
   return hd_decodes(&problem) ? hd_decode_run(&problem, &job.q, k, v, &job.out, &job.lse) : run_job(&job);
 }
 
+heed_status hd_attention_scored(heed_context *context, const heed_attention *a, const heed_view *q, const hd_source *k, const hd_source *v,
+                                const heed_view *out, const heed_view *lse) {
+  hd_scoring scoring;
+  if (!a->score) return hd_attention_run(context, a, NULL, q, k, v, out, lse);
+  heed_status status = hd_scoring_begin(context, a, q, q, NULL, &scoring); // keys as wide as queries, which the run checks
+  if (status == HEED_OK && k->columns != q->dim[q->ndim - 1])
+    status = hd_fail(context, HEED_E_SHAPE, "k has width %lld, q has %lld", (long long)k->columns, (long long)q->dim[q->ndim - 1]);
+  if (status == HEED_OK) status = hd_attention_run(context, a, &scoring, &scoring.q, k, v, out, lse);
+  hd_scoring_free(context, &scoring);
+  return status;
+}
+
 /* ---- the public call -------------------------------------------------------------------------------------------------------------- */
 
 /* An output may share memory with nothing, except that out may be q itself: a tile reads its queries before it writes their rows. */

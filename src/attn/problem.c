@@ -108,7 +108,7 @@ heed_status hd_grid_broadcast(const hd_problem *problem, const heed_view *view, 
 
 /* Whether anything depends on where a query stands among the keys. */
 static bool positional(const heed_attention *a) {
-  return a->causal || a->has_window_left || a->has_window_right || a->alibi || a->relative;
+  return a->causal || a->has_window_left || a->has_window_right || a->alibi || a->relative || (a->score && a->score->kind == HEED_SCORE_XL);
 }
 
 /* Where nothing is said of the alignment it must not matter: either no positional pattern, or START and END agree for every batch entry that has queries and keys. */
@@ -144,8 +144,8 @@ static heed_status resolve_alignment(hd_problem *problem) {
 static heed_status check_numbers(hd_problem *problem) {
   heed_attention *a = &problem->a;
   heed_context *context = problem->context;
-  const bool dot = !a->score || a->score->kind == HEED_SCORE_DOT;
-  if (!a->has_scale) a->scale = dot && problem->d ? 1.0 / sqrt((double)problem->d) : 1.0;
+  const bool product = !a->score || a->score->kind == HEED_SCORE_DOT || a->score->kind == HEED_SCORE_XL;
+  if (!a->has_scale) a->scale = product && problem->key_width ? 1.0 / sqrt((double)problem->key_width) : 1.0;
   problem->scale = a->scale;
   HD_REQUIRE(isfinite(a->scale), context, HEED_E_ARGUMENT, "scale %g is not finite", a->scale);
   HD_REQUIRE(a->softcap >= 0, context, HEED_E_ARGUMENT, "softcap %g, allowed 0 (none) and more", a->softcap); // also refuses NaN
@@ -239,9 +239,17 @@ heed_status hd_description_read(heed_context *context, const heed_attention *a, 
 
 void hd_description_views(const heed_attention *a, hd_named_view out[HD_DESCRIPTION_VIEWS]) {
   const heed_score none = {0}, *score = a->score && a->score->size >= sizeof none ? a->score : &none;
-  const hd_named_view views[HD_DESCRIPTION_VIEWS] = {{a->attend, "attend"}, {a->bias, "bias"},        {a->alibi, "alibi"},
-                                                     {a->sink, "sink"},     {score->wq, "wq"},        {score->wk, "wk"},
-                                                     {score->wv, "wv"},     {a->relative, "relative"}};
+  const hd_named_view views[HD_DESCRIPTION_VIEWS] = {{a->attend, "attend"},
+                                                     {a->bias, "bias"},
+                                                     {a->alibi, "alibi"},
+                                                     {a->sink, "sink"},
+                                                     {score->wq, "wq"},
+                                                     {score->wk, "wk"},
+                                                     {score->wv, "wv"},
+                                                     {a->relative, "relative"},
+                                                     {score->content, "content"},
+                                                     {score->position, "position"},
+                                                     {score->distances, "distances"}};
   memcpy(out, views, sizeof views);
 }
 

@@ -93,6 +93,18 @@ static void make_pair(const struct rows *rows, int64_t batch, int64_t head, int6
                                  .k = &pair->k};
 }
 
+static double weight3(const heed_view *w, int64_t i, int64_t row, int64_t column) {
+  return hd_element(hd_view_at(w, (i * w->dim[1] + row) * w->dim[2] + column), w->type);
+}
+
+/* The row of the distance from a key to a query's position; those at the ends are of all beyond, too. */
+static int64_t distance_row(const hd_problem *problem, const heed_score *score, int64_t batch, int64_t query, int64_t key) {
+  int64_t row = position_of(problem, batch, query) - key - score->first_distance;
+  if (row < 0) row = 0;
+  if (row >= score->distances->dim[1]) row = score->distances->dim[1] - 1;
+  return row;
+}
+
 /* scale · a(q, k), before anything is done to it. */
 static double product(const struct rows *rows, int64_t batch, int64_t head, int64_t query, int64_t key) {
   const hd_problem *problem = rows->problem;
@@ -107,6 +119,13 @@ static double product(const struct rows *rows, int64_t batch, int64_t head, int6
            tanh(projected(score->wq, c, &rows->q, batch, head, query) + projected(score->wk, c, &rows->k, batch, kv, key));
   } else if (score->kind == HEED_SCORE_BILINEAR) {
     for (int64_t i = 0; i < problem->d; i++) s += at(&rows->q, batch, head, query, i) * projected(score->wq, i, &rows->k, batch, kv, key);
+  } else if (score->kind == HEED_SCORE_XL) {
+    const int64_t row = distance_row(problem, score, batch, query, key);
+    for (int64_t i = 0; i < problem->d; i++) {
+      const double of = at(&rows->q, batch, head, query, i);
+      s += (of + weight(score->content, head, i)) * at(&rows->k, batch, kv, key, i);
+      s += (of + weight(score->position, head, i)) * weight3(score->distances, head, row, i);
+    }
   } else {
     float q[REFERENCE_WIDTH], k[REFERENCE_WIDTH], given = 0;
     struct pair pair;
@@ -117,10 +136,9 @@ static double product(const struct rows *rows, int64_t batch, int64_t head, int6
   return s * problem->scale;
 }
 
-/* T5's function of the distance, as its authors wrote it. */
-static double relative(const heed_attention *a, int64_t head, int64_t distance) {
-  const heed_view *table = a->relative;
-  int64_t buckets = table->dim[0], bucket = 0;
+/* T5's function of the distance, as its authors wrote it: the row of the table. */
+static int64_t relative_row(const heed_attention *a, int64_t distance) {
+  int64_t buckets = a->relative->dim[0], bucket = 0;
   if (!a->relative_causal) {
     buckets /= 2;
     if (distance > 0) bucket += buckets;
@@ -132,10 +150,7 @@ static double relative(const heed_attention *a, int64_t head, int64_t distance) 
   if (distance >= exact)
     large = exact + (int64_t)(log((double)distance / (double)exact) / log((double)a->relative_distance / (double)exact) *
                               (double)(buckets - exact));
-  bucket += large < buckets ? large : buckets - 1;
-  return hd_element((const char *)table->data +
-                        (bucket * table->stride[0] + head * table->stride[1]) * (int64_t)heed_type_bytes(table->type),
-                    table->type);
+  return bucket + (large < buckets ? large : buckets - 1);
 }
 
 /* The score as far as the tap says, which is not the weights. */
@@ -147,7 +162,7 @@ static double score(const struct rows *rows, int64_t batch, int64_t head, int64_
   if (tap == HEED_TAP_CAPPED) return s;
   if (a->bias) s += at(&rows->problem->bias, batch, head, query, key);
   if (a->alibi) s -= hd_per_head(a->alibi, head) * fabs((double)(position_of(rows->problem, batch, query) - key));
-  if (a->relative) s += relative(a, head, key - position_of(rows->problem, batch, query));
+  if (a->relative) s += weight(a->relative, relative_row(a, key - position_of(rows->problem, batch, query)), head);
   return s;
 }
 
@@ -300,6 +315,7 @@ heed_status heed_attention_weights_reference(heed_context *context, const heed_a
 /* Gradients in double precision: dq [B,H,n,d], dk [B,Hkv,m,d], dv [B,Hkv,m,dv], dsink [H], row-major; the bias's through a grid laid over the whole problem. */
 struct gradients {
   double *dq, *dk, *dv, *dsink, *dwq, *dwk, *dwv;
+  double *drelative, *dcontent, *dposition, *ddistances; /* as the views are */
   hd_grid dbias;
 };
 
@@ -337,6 +353,17 @@ static void add_pair(const struct rows *rows, int64_t batch, int64_t head, int64
         g->dwk[c * width + i] += inner * at(&rows->k, batch, kv, key, i);
       }
     }
+  } else if (score->kind == HEED_SCORE_XL) {
+    const int64_t row = distance_row(problem, score, batch, query, key), distance = (head * score->distances->dim[1] + row) * d;
+    for (int64_t c = 0; c < d; c++) {
+      const double of = at(&rows->q, batch, head, query, c), k = at(&rows->k, batch, kv, key, c),
+                   r = weight3(score->distances, head, row, c);
+      dq[c] += ds * (k + r);
+      dk[c] += ds * (of + weight(score->content, head, c));
+      g->dcontent[head * d + c] += ds * k;
+      g->dposition[head * d + c] += ds * r;
+      g->ddistances[distance + c] += ds * (of + weight(score->position, head, c));
+    }
   } else {
     float q[REFERENCE_WIDTH], k[REFERENCE_WIDTH], to_q[REFERENCE_WIDTH] = {0}, to_k[REFERENCE_WIDTH] = {0}, given = (float)ds;
     float *const rows_q[] = {to_q}, *const rows_k[] = {to_k};
@@ -372,6 +399,8 @@ static void add_row(const struct rows *rows, const hd_grid *dout, int64_t i, dou
     if (!sees(problem, batch, head, query, key)) continue;
     double ds = weights[key] * (derivative[key] - delta);
     if (g->dbias.data) *(double *)element(&g->dbias, batch, head, query, key) += ds;
+    if (problem->a.relative)
+      g->drelative[relative_row(&problem->a, key - position_of(problem, batch, query)) * problem->heads + head] += ds;
     ds *= problem->scale;
     if (problem->a.softcap > 0) {
       double t = tanh(product(rows, batch, head, query, key) / problem->a.softcap);
@@ -422,8 +451,12 @@ heed_status heed_attention_backward_reference(heed_context *context, const heed_
                              {to.dwq, "dwq", rows.score.wq, NULL},
                              {to.dwk, "dwk", rows.score.wk, NULL},
                              {to.dwv, "dwv", rows.score.wv, NULL},
+                             {to.drelative, "drelative", problem.a.relative, NULL},
+                             {to.dcontent, "dcontent", rows.score.content, NULL},
+                             {to.dposition, "dposition", rows.score.position, NULL},
+                             {to.ddistances, "ddistances", rows.score.distances, NULL},
                              {to.dbias, "dbias", problem.a.bias, NULL}};
-  enum { DQ, DK, DV, DSINK, DWQ, DWK, DWV, DBIAS, TARGETS };
+  enum { DQ, DK, DV, DSINK, DWQ, DWK, DWV, DRELATIVE, DCONTENT, DPOSITION, DDISTANCES, DBIAS, TARGETS };
   HD_REQUIRE(rows.score.kind != HEED_SCORE_CALLBACK || rows.score.gradients, context, HEED_E_UNSUPPORTED,
              "the score is a callback without gradients");
   for (int i = 0; i < TARGETS; i++) HD_TRY(hd_gradient_check(context, targets[i].view, targets[i].name, targets[i].like));
@@ -440,8 +473,17 @@ heed_status heed_attention_backward_reference(heed_context *context, const heed_
     if (status == HEED_OK) memset(targets[i].sums, 0, (size_t)sizes[i] * sizeof(double));
   }
   if (status == HEED_OK) status = hd_allocate(context, "attention scores", 2 * problem.keys, sizeof *scratch, &scratch);
-  struct gradients g = {targets[DQ].sums,  targets[DK].sums,  targets[DV].sums,  targets[DSINK].sums,
-                        targets[DWQ].sums, targets[DWK].sums, targets[DWV].sums, {0}};
+  struct gradients g = {.dq = targets[DQ].sums,
+                        .dk = targets[DK].sums,
+                        .dv = targets[DV].sums,
+                        .dsink = targets[DSINK].sums,
+                        .dwq = targets[DWQ].sums,
+                        .dwk = targets[DWK].sums,
+                        .dwv = targets[DWV].sums,
+                        .drelative = targets[DRELATIVE].sums,
+                        .dcontent = targets[DCONTENT].sums,
+                        .dposition = targets[DPOSITION].sums,
+                        .ddistances = targets[DDISTANCES].sums};
   if (status == HEED_OK && to.dbias) status = bias_sums(&problem, targets[DBIAS].sums, &g.dbias);
   if (status == HEED_OK) {
     for (int64_t i = 0; i < problem.batch * problem.heads * problem.queries; i++) add_row(&rows, &upstream, i, scratch, &g);

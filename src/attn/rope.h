@@ -3,6 +3,7 @@
 #define HD_ROPE_H
 
 #include "../base/base.h"
+#include "../../include/heed/heed.h"
 
 /* theta^(−2i/r): the angle by which pair i of r/2 turns from one position to the next (Su et al. 2021, section 3.2.2). */
 double hd_rope_frequency(double theta, int64_t rotary_dim, int64_t i);

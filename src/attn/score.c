@@ -4,6 +4,28 @@
 #define ENTRY(name) &hd_score_##name,
 static const hd_score_kind *const kinds[] = {HD_SCORE_LIST(ENTRY)};
 
+/* u and v [heads,d] and r [heads,P,d] of XL. */
+static heed_status check_xl(heed_context *context, const heed_score *score, const heed_view *q, int64_t d_k) {
+  const int64_t heads = q->ndim > 2 ? q->dim[q->ndim - 3] : 1, d = q->dim[q->ndim - 1], most = (int64_t)1 << 60;
+  const struct {
+    const heed_view *view;
+    const char *name;
+  } sides[] = {{score->content, "content"}, {score->position, "position"}, {score->distances, "distances"}};
+  char shape[HD_SHAPE_LENGTH];
+  HD_REQUIRE(d_k == d, context, HEED_E_SHAPE, "k has width %lld, q has %lld", (long long)d_k, (long long)d);
+  for (int i = 0; i < HD_COUNT(sides); i++) {
+    const heed_view *view = sides[i].view;
+    HD_TRY(hd_view_check(context, view, sides[i].name));
+    HD_TRY(hd_number(context, view->type, sides[i].name));
+    HD_REQUIRE(view->ndim == (i < 2 ? 2 : 3) && view->dim[0] == heads && view->dim[view->ndim - 1] == d && (i < 2 || view->dim[1] > 0),
+               context, HEED_E_SHAPE, "%s: %s, expected [%lld,%s%lld]", sides[i].name, hd_shape_text(view, shape), (long long)heads,
+               i < 2 ? "" : "distances,", (long long)d);
+  }
+  HD_REQUIRE(score->first_distance > -most && score->first_distance < most, context, HEED_E_ARGUMENT, "first_distance %lld is out of range",
+             (long long)score->first_distance);
+  return HEED_OK;
+}
+
 /* A weight [rows,columns], or [rows] where columns is −1; −1 rows: any number. */
 static heed_status check_weight(heed_context *context, const heed_view *view, const char *name, int64_t rows, int64_t columns) {
   char shape[HD_SHAPE_LENGTH];
@@ -18,8 +40,7 @@ static heed_status check_weight(heed_context *context, const heed_view *view, co
 heed_status hd_score_read(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k, heed_score *out) {
   *out = (heed_score){.size = sizeof *out};
   if (a->score) HD_TRY(hd_options_read(context, "heed_score", a->score, out, sizeof *out));
-  HD_REQUIRE(out->kind >= HEED_SCORE_DOT && out->kind <= HEED_SCORE_CALLBACK, context, HEED_E_ARGUMENT, "score: unknown kind %d",
-             (int)out->kind);
+  HD_REQUIRE(out->kind >= HEED_SCORE_DOT && out->kind <= HEED_SCORE_XL, context, HEED_E_ARGUMENT, "score: unknown kind %d", (int)out->kind);
   HD_TRY(hd_view_check(context, q, "q"));
   HD_TRY(hd_view_check(context, k, "k"));
   const int64_t d_q = q->dim[q->ndim - 1], d_k = k->dim[k->ndim - 1];
@@ -31,16 +52,24 @@ heed_status hd_score_read(heed_context *context, const heed_attention *a, const 
     HD_TRY(check_weight(context, out->wq, "wq", d_q, d_k));
   } else if (out->kind == HEED_SCORE_CALLBACK) {
     HD_REQUIRE(out->scores, context, HEED_E_ARGUMENT, "score: a callback is asked for, but scores is null");
+  } else if (out->kind == HEED_SCORE_XL) {
+    HD_TRY(check_xl(context, out, q, d_k));
   }
   return HEED_OK;
 }
 
 heed_status hd_score_storable(heed_context *context, const heed_score *score) {
-  const bool additive = score->kind == HEED_SCORE_ADDITIVE, bilinear = score->kind == HEED_SCORE_BILINEAR;
+  const bool additive = score->kind == HEED_SCORE_ADDITIVE, bilinear = score->kind == HEED_SCORE_BILINEAR,
+             xl = score->kind == HEED_SCORE_XL;
   const struct {
     const heed_view *view;
     const char *name;
-  } weights[] = {{additive || bilinear ? score->wq : NULL, "wq"}, {additive ? score->wk : NULL, "wk"}, {additive ? score->wv : NULL, "wv"}};
+  } weights[] = {{additive || bilinear ? score->wq : NULL, "wq"},
+                 {additive ? score->wk : NULL, "wk"},
+                 {additive ? score->wv : NULL, "wv"},
+                 {xl ? score->content : NULL, "content"},
+                 {xl ? score->position : NULL, "position"},
+                 {xl ? score->distances : NULL, "distances"}};
   for (int i = 0; i < HD_COUNT(weights); i++)
     HD_REQUIRE(!weights[i].view || weights[i].view->type != HEED_F64, context, HEED_E_TYPE, "%s is f64, allowed f32, f16 and bf16",
                weights[i].name);
@@ -49,13 +78,17 @@ heed_status hd_score_storable(heed_context *context, const heed_score *score) {
 
 static heed_status check_gradients(heed_context *context, const hd_scoring *s) {
   const heed_attention_gradients *asked = s->asked;
-  const bool additive = s->score.kind == HEED_SCORE_ADDITIVE, bilinear = s->score.kind == HEED_SCORE_BILINEAR;
+  const bool additive = s->score.kind == HEED_SCORE_ADDITIVE, bilinear = s->score.kind == HEED_SCORE_BILINEAR,
+             xl = s->score.kind == HEED_SCORE_XL;
   const struct {
     const heed_view *view, *like;
     const char *name;
   } weights[] = {{asked->dwq, additive || bilinear ? s->score.wq : NULL, "dwq"},
                  {asked->dwk, additive ? s->score.wk : NULL, "dwk"},
-                 {asked->dwv, additive ? s->score.wv : NULL, "dwv"}};
+                 {asked->dwv, additive ? s->score.wv : NULL, "dwv"},
+                 {asked->dcontent, xl ? s->score.content : NULL, "dcontent"},
+                 {asked->dposition, xl ? s->score.position : NULL, "dposition"},
+                 {asked->ddistances, xl ? s->score.distances : NULL, "ddistances"}};
   HD_REQUIRE(s->score.kind != HEED_SCORE_CALLBACK || s->score.gradients, context, HEED_E_UNSUPPORTED,
              "the score is a callback without gradients");
   HD_TRY(hd_gradient_check(context, asked->dq, "dq", s->given_q));

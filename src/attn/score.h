@@ -3,7 +3,7 @@
  * A score may change what is compared (begin: additive and bilinear scores project queries, keys or both), how a tile is scored (scores: without it the kernel multiplies), and
  * then says what a tile's score gradients do (gradients) and how gradients of projections become those of inputs and weights (end). Everything after the score (softcap, terms,
  * visibility, softmax, dropout, values) is the fused kernel's, which finds the tile scored. A new score is one file score_<name>.c with one hd_score_kind, and one line in
- * HD_SCORE_LIST: this is where Transformer-XL's terms belong, whose scores add a product of the query with an embedded distance. */
+ * HD_SCORE_LIST. */
 #ifndef HD_SCORE_H
 #define HD_SCORE_H
 
@@ -19,8 +19,10 @@ typedef struct hd_scoring {
   heed_view q, k;                        /* what is compared: the caller's, or projections of it */
   const heed_attention_gradients *asked; /* NULL: forward */
   heed_view dq, dk;                      /* gradients of q and k; data NULL: not needed */
-  int64_t columns;                       /* additive: h, rounded up to 16 */
+  int64_t columns;                       /* additive: h, XL: d, rounded up to 16 */
   float *weights, *scaled;               /* additive: wv [columns], and times scale · log2 e */
+  const float *distances;                /* XL: rows of d as f32, so far apart */
+  int64_t distance_head, distance_row;
   float *memory;
   int64_t floats;
 } hd_scoring;
@@ -62,7 +64,8 @@ typedef struct hd_score_kind {
   X(dot)                                                                                                                                   \
   X(additive)                                                                                                                              \
   X(bilinear)                                                                                                                              \
-  X(callback)
+  X(callback)                                                                                                                              \
+  X(xl)
 
 #define HD_SCORE_DECLARE(name) extern const hd_score_kind hd_score_##name;
 HD_SCORE_LIST(HD_SCORE_DECLARE)
@@ -78,6 +81,16 @@ heed_status hd_scoring_begin(heed_context *context, const heed_attention *a, con
                              const heed_attention_gradients *asked, hd_scoring *scoring);
 heed_status hd_scoring_end(heed_context *context, const hd_scoring *scoring);
 void hd_scoring_free(heed_context *context, hd_scoring *scoring);
+
+/* XL: the row of distances that a query at a position and a key have. */
+static inline int64_t hd_distance_row(const heed_score *score, int64_t position, int64_t key) {
+  const int64_t rows = score->distances->dim[1], row = position - key - score->first_distance;
+  return row < 0 ? 0 : row < rows ? row : rows - 1;
+}
+
+static inline const float *hd_distance_at(const hd_scoring *s, int64_t head, int64_t row) {
+  return s->distances + head * s->distance_head + row * s->distance_row;
+}
 
 /* For `begin`: floats of a projection. False where that overflows. */
 bool hd_projection_size(const heed_view *like, int64_t columns, int64_t *floats);

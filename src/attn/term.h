@@ -1,7 +1,7 @@
 /* term.h: what is added to the scores after scale and softcap: a bias tensor, ALiBi, learned relative positions.
  *
  * A new term is one file term_<name>.c that defines one hd_term_kind, and one line in HD_TERM_LIST. A term
- * that needs a product with the query (Transformer-XL) is a score instead (score.h). Kernels never see terms: they get one number a pair. */
+ * that needs a product with the query (Transformer-XL) is a score instead (score_xl.c). Kernels never see terms: they get one number a pair. */
 #ifndef HD_TERM_H
 #define HD_TERM_H
 
@@ -25,6 +25,9 @@ typedef struct hd_term_kind {
 #define HD_TERM_DECLARE(name) extern const hd_term_kind hd_term_##name;
 HD_TERM_LIST(HD_TERM_DECLARE)
 #undef HD_TERM_DECLARE
+
+/* The row of the table of relative positions that key − position has. */
+int64_t hd_relative_bucket(const heed_attention *a, int64_t distance);
 
 /* Fills problem->term from the description. */
 void hd_terms_choose(hd_problem *problem);

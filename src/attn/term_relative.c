@@ -15,18 +15,21 @@ static int64_t bucket_of(int64_t distance, int64_t buckets, int64_t farthest) {
   return HD_MIN(exact + (int64_t)(part * (double)(buckets - exact)), buckets - 1);
 }
 
+int64_t hd_relative_bucket(const heed_attention *a, int64_t distance) {
+  const int64_t buckets = a->relative->dim[0], side = a->relative_causal ? buckets : buckets / 2;
+  if (distance > 0 && a->relative_causal) return 0;
+  return distance > 0 ? side + bucket_of(distance, side, a->relative_distance) : bucket_of(-distance, side, a->relative_distance);
+}
+
 static void rows(const hd_problem *problem, const hd_lanes *lanes, int64_t k0, int64_t k1, float *scratch, const float **rows) {
-  const heed_attention *a = &problem->a;
-  const heed_view *table = a->relative;
-  const int64_t side = a->relative_causal ? table->dim[0] : table->dim[0] / 2, size = (int64_t)heed_type_bytes(table->type);
+  const heed_view *table = problem->a.relative;
+  const int64_t size = (int64_t)heed_type_bytes(table->type);
   for (int lane = 0; lane < lanes->count; lane++) {
     const char *column = (const char *)table->data + lanes->head[lane] * table->stride[1] * size;
     const int64_t position = hd_problem_place(problem, lanes->batch, lanes->row[lane]).position;
     float *row = scratch + lane * (k1 - k0);
     for (int64_t key = k0, last = -1; key < k1; key++) {
-      const bool ahead = key > position;
-      int64_t bucket = ahead && a->relative_causal ? 0 : bucket_of(ahead ? key - position : position - key, side, a->relative_distance);
-      if (ahead && !a->relative_causal) bucket += side;
+      const int64_t bucket = hd_relative_bucket(&problem->a, key - position);
       row[key - k0] = bucket == last ? row[key - k0 - 1] : (float)hd_element(column + bucket * table->stride[0] * size, table->type);
       last = bucket;
     }

@@ -206,8 +206,8 @@ static bool scratch_size(const struct job *job, int64_t *floats) {
   return hd_add(*floats, copies, floats);
 }
 
-heed_status hd_attention_rows(heed_context *context, const heed_attention *a, const hd_scoring *scoring, const heed_view *q,
-                              const hd_source *k, const heed_attention_rows *asked, const heed_view *weights) {
+static heed_status find_rows(heed_context *context, const heed_attention *a, const hd_scoring *scoring, const heed_view *q,
+                             const hd_source *k, const heed_attention_rows *asked, const heed_view *weights) {
   hd_problem problem;
   hd_shapes shapes;
   struct job job = {.problem = &problem, .k = k};
@@ -230,6 +230,16 @@ heed_status hd_attention_rows(heed_context *context, const heed_attention *a, co
   hd_parallel(context, items, run_item, &job);
   hd_release(context, job.scratch, room, sizeof *job.scratch);
   return HEED_OK;
+}
+
+heed_status hd_attention_rows(heed_context *context, const heed_attention *a, const hd_scoring *scoring, const heed_view *q,
+                              const hd_source *k, const heed_attention_rows *asked, const heed_view *weights) {
+  hd_scoring own;
+  if (scoring || !a->score) return find_rows(context, a, scoring, q, k, asked, weights);
+  heed_status status = hd_scoring_begin(context, a, q, q, NULL, &own);
+  if (status == HEED_OK) status = find_rows(context, a, &own, &own.q, k, asked, weights);
+  hd_scoring_free(context, &own);
+  return status;
 }
 
 heed_status heed_attention_weights(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,

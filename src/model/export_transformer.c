@@ -118,6 +118,11 @@ static void put_layer(export *e, int64_t i, const hd_transformer_spec *written) 
     put_product(e, HD_SLOT_VALUE, i, a->w_qkv, a->b_qkv, written->bias_qkv, q + kv, kv);
   }
   put_product(e, HD_SLOT_OUTPUT, i, a->w_o, a->b_o, written->bias_output, 0, spec->width);
+  if (a->w_distances) {
+    put_matrix(e, HD_SLOT_DISTANCE, i, a->w_distances, false, 0, q);
+    put(e, HD_SLOT_CONTENT, i, ".weight", heed_tensor_value(a->content));
+    put(e, HD_SLOT_PLACE, i, ".weight", heed_tensor_value(a->position));
+  }
   if (spec->cross) put_cross(e, i, written);
   put_norm(e, HD_SLOT_FEED_FORWARD_NORM, i, &b->feed_forward_norm, norm_biased);
   int64_t up = f->gated ? spec->feed_forward : 0;
@@ -147,6 +152,7 @@ static void put_all(export *e, const hd_transformer_spec *written) {
   const bool norm_biased = has_norm_bias(written);
   if (!written->shared_embedding) put_matrix(e, HD_SLOT_EMBEDDING, 0, learner->embedding, false, 0, written->vocabulary);
   if (learner->position) put_matrix(e, HD_SLOT_POSITION, 0, learner->position, false, 0, written->context + written->position_offset);
+  if (learner->relative) put(e, HD_SLOT_RELATIVE, 0, ".weight", heed_tensor_value(learner->relative));
   const heed_view segments = {&zero, HEED_F32, 2, {written->segments, written->width}, {0, 0}}; // a learner has none
   if (written->segments > 0) put(e, HD_SLOT_SEGMENT, 0, ".weight", segments);
   if (written->embedding_norm) put_norm(e, HD_SLOT_EMBEDDING_NORM, 0, &learner->embedding_norm, norm_biased);

@@ -48,6 +48,9 @@ typedef enum hd_slot {
   HD_SLOT_RELATIVE,       /* [buckets, heads], for all layers */
   HD_SLOT_ATTENTION_NORM,
   HD_SLOT_ATTENTION_POST, /* the second norm where there are two */
+  HD_SLOT_DISTANCE,       /* of Transformer-XL's positions: the matrix, u and v */
+  HD_SLOT_CONTENT,
+  HD_SLOT_PLACE,
   HD_SLOT_QUERY_NORM,
   HD_SLOT_KEY_NORM,
   HD_SLOT_QKV, /* queries, keys and values in one matrix; otherwise the next three */

@@ -107,6 +107,7 @@ heed_status hd_learner_pairs(heed_learner *learner, heed_tape *tape, heed_tensor
 typedef struct hd_learner_stack {
   hd_transformer_spec spec;
   heed_tensor *embedding, *position, *head;
+  heed_tensor *relative;                                 /* where positions are T5's */
   heed_nn_norm embedding_norm, final_norm, head_norm;    /* those that the spec has */
   heed_tensor *head_dense, *head_dense_bias, *head_bias; /* dense: before a head for tokens, or the pooler of a class */
   heed_nn_block *layers;
@@ -116,6 +117,8 @@ typedef struct hd_learner_stack {
   heed_rope rope;
   heed_view cosine, sine; /* [context, rotary_dim/2] where positions are rotary */
   heed_view sinusoid;     /* [context, width] where they are sinusoidal */
+  heed_view distances;    /* [distances, width] where they are Transformer-XL's: what rows of distances are made of */
+  heed_view slopes;       /* [heads] where they are ALiBi's */
 } hd_learner_stack;
 
 /* Tables and room for layers, for the life of the learner. name is put before those of layers in messages. */

@@ -153,7 +153,7 @@ static heed_status check(heed_context *context, const heed_model *model, const h
   HD_REQUIRE(!model->recurrent, context, HEED_E_UNSUPPORTED, "%s: cannot be trained further: it is recurrent", model->path);
   HD_REQUIRE(!spec->cross, context, HEED_E_UNSUPPORTED, "%s: cannot be trained further: it is an encoder–decoder", model->path);
   HD_REQUIRE(hd_spec_rotates(spec) || (spec->positions == HD_POSITIONS_LEARNED && spec->position_offset == 0), context, HEED_E_UNSUPPORTED,
-             "%s: cannot be trained: heed learns with rotary positions and learned ones that begin at 0", model->path);
+             "%s: cannot be trained further: its positions are neither rotary nor learned ones that begin at 0", model->path);
   bool usual = !hd_spec_rotates(spec) || (spec->rotary.kind == HEED_ROPE_PLAIN && spec->rotary_dim == spec->head_dim);
   for (int64_t i = 0; usual && hd_spec_rotates(spec) && i < spec->rotary_dim / 2; i++)
     usual = model->turns.frequency[i] == hd_rope_frequency(spec->rotary.theta, spec->rotary_dim, i);

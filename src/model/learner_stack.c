@@ -40,6 +40,12 @@ static heed_nn_attention make_attention(hd_maker *m, const hd_learner_stack *t) 
   a.b_qkv = hd_make_bias(m, spec->bias_qkv, "qkv", q + 2 * kv);
   a.w_o = hd_make_matrix(m, "output", spec->width, q, residual_scale(m, spec));
   a.b_o = hd_make_bias(m, spec->bias_output, "output", spec->width);
+  a.relative = t->relative;
+  if (spec->positions == HD_POSITIONS_XL) {
+    a.w_distances = hd_make_matrix(m, "distance", q, spec->width, 1);
+    a.content = hd_make_matrix(m, "content", spec->heads, spec->head_dim, 1);
+    a.position = hd_make_matrix(m, "place", spec->heads, spec->head_dim, 1);
+  }
   return a;
 }
 
@@ -96,6 +102,7 @@ void hd_stack_make(hd_maker *m, hd_learner_stack *t, heed_tensor *embedding) {
   t->embedding = embedding ? embedding : hd_make_embedding(m, spec);
   if (spec->positions == HD_POSITIONS_LEARNED)
     t->position = hd_make_matrix(m, "position", spec->context + spec->position_offset, spec->width, 1);
+  if (spec->positions == HD_POSITIONS_RELATIVE) t->relative = hd_make_matrix(m, "relative", spec->relative_buckets, spec->heads, 1);
   if (spec->embedding_norm) t->embedding_norm = hd_make_norm(m, spec, "embedding_norm");
   for (m->layer = 0; m->layer < spec->layers; m->layer++) t->layers[m->layer] = make_layer(m, t);
   m->layer = -1;
@@ -141,6 +148,25 @@ static heed_status make_sinusoid(heed_learner *learner, hd_learner_stack *t) {
   return HEED_OK;
 }
 
+/* Of all distances that a row may have. */
+static heed_status make_distances(heed_learner *learner, hd_learner_stack *t) {
+  const hd_transformer_spec *spec = &t->spec;
+  const int64_t count = hd_spec_distances(spec, spec->context), first = hd_spec_first_distance(spec, spec->context);
+  HD_TRY(table(learner, count, spec->width, &t->distances));
+  for (int64_t i = 0; i < count; i++) hd_spec_sinusoid(spec, first + i, (float *)t->distances.data + i * spec->width);
+  return HEED_OK;
+}
+
+static heed_status make_slopes(heed_learner *learner, hd_learner_stack *t) {
+  double slopes[HD_MAX_HEADS];
+  HD_TRY(table(learner, 1, t->spec.heads, &t->slopes));
+  t->slopes = heed_view_of(t->slopes.data, HEED_F32, 1, &t->spec.heads);
+  HD_TRY(heed_alibi_slopes(learner->context, t->spec.heads, slopes));
+  for (int64_t i = 0; i < t->spec.heads; i++) ((float *)t->slopes.data)[i] = (float)slopes[i];
+  t->attention.alibi = &t->slopes;
+  return HEED_OK;
+}
+
 static heed_status name_layers(heed_learner *learner, const char *name, hd_learner_stack *t) {
   HD_TRY(hd_arena_allocate(&learner->arena, learner->context, "layers", t->spec.layers, sizeof *t->layer_names, &t->layer_names));
   for (int64_t i = 0; i < t->spec.layers; i++) {
@@ -163,6 +189,12 @@ heed_status hd_stack_start(heed_learner *learner, const hd_transformer_spec *spe
   t->cross = (heed_attention){.size = sizeof t->cross, .dropout = learner->dropout};
   if (hd_spec_rotates(spec)) HD_TRY(make_rotary(learner, t));
   if (spec->positions == HD_POSITIONS_SINUSOIDAL) HD_TRY(make_sinusoid(learner, t));
+  if (spec->positions == HD_POSITIONS_XL) HD_TRY(make_distances(learner, t));
+  if (spec->positions == HD_POSITIONS_ALIBI) HD_TRY(make_slopes(learner, t));
+  if (spec->positions == HD_POSITIONS_RELATIVE) {
+    t->attention.relative_causal = !spec->bidirectional;
+    t->attention.relative_distance = spec->relative_distance;
+  }
   HD_TRY(hd_arena_allocate(&learner->arena, learner->context, "layers", spec->layers, sizeof *t->layers, &t->layers));
   return name_layers(learner, name, t);
 }
@@ -184,6 +216,18 @@ static heed_tensor *embed(const hd_learner_stack *t, heed_tape *tape, const hd_i
   return heed_tape_dropout(tape, x, t->dropout);
 }
 
+/* The rows of distances that sequences of so many tokens have, and the score that meets them. */
+static heed_tensor *distances_of(const hd_learner_stack *t, heed_tape *tape, int64_t length, heed_attention *attention, heed_score *score) {
+  const hd_transformer_spec *spec = &t->spec;
+  if (!t->distances.data) return NULL;
+  heed_view view = t->distances;
+  view.dim[0] = hd_spec_distances(spec, length);
+  view.data = (float *)view.data + (hd_spec_first_distance(spec, length) - hd_spec_first_distance(spec, spec->context)) * spec->width;
+  *score = (heed_score){.size = sizeof *score, .kind = HEED_SCORE_XL, .first_distance = hd_spec_first_distance(spec, length)};
+  attention->score = score; // the tape keeps a copy
+  return heed_tape_input(tape, &view);
+}
+
 heed_tensor *hd_stack_states(const hd_learner_stack *t, heed_tape *tape, const hd_id_rows *rows, heed_tensor *memory,
                              const hd_id_rows *memory_rows) {
   heed_attention attention = t->attention, cross = t->cross;
@@ -191,9 +235,12 @@ heed_tensor *hd_stack_states(const hd_learner_stack *t, heed_tape *tape, const h
   if (memory) cross.key_lengths = memory_rows->lengths;
   heed_tape_label(tape, "the embedding");
   heed_tensor *x = embed(t, tape, rows);
+  heed_score score;
+  heed_tensor *distances = distances_of(t, tape, rows->columns, &attention, &score);
   for (int64_t i = 0; i < t->spec.layers; i++) {
     heed_nn_block block = t->layers[i];
     block.attention.attention = &attention;
+    block.attention.distances = distances;
     block.cross.attention = &cross;
     heed_tape_label(tape, t->layer_names[i]);
     x = heed_nn_block_apply(tape, &block, x, memory);

@@ -18,11 +18,32 @@ static heed_status check_options(heed_context *context, const heed_learner_optio
   HD_TRY(hd_check_range(context, "source", o->source, pairs ? 1 : 0, pairs ? HD_MAX_CONTEXT : 0));
   HD_TRY(hd_check_range(context, "source vocabulary", o->source_vocabulary, 0, pairs ? HD_MAX_VOCABULARY : 0));
   HD_TRY(hd_check_range(context, "encoder layers", o->encoder_layers, 0, pairs ? HD_MAX_LAYERS : 0));
+  HD_REQUIRE(o->positions >= HEED_POSITIONS_USUAL && o->positions <= HEED_POSITIONS_T5, context, HEED_E_ARGUMENT,
+             "positions: there is no kind %d", (int)o->positions);
+  HD_REQUIRE(!o->positions || (!o->rotary && !o->learned), context, HEED_E_ARGUMENT,
+             "positions: given twice (rotary or learned, and a kind)");
   HD_REQUIRE(!pairs || !o->rotary, context, HEED_E_ARGUMENT, "rotary: who translates has sinusoidal or learned positions");
   HD_REQUIRE(o->head >= HEED_HEAD_TOKENS && o->head <= HEED_HEAD_CLASS, context, HEED_E_ARGUMENT, "head: there is no such kind");
   if (o->head == HEED_HEAD_TOKENS) return HEED_OK;
   HD_REQUIRE(o->kind == HEED_LEARNER_ENCODER, context, HEED_E_ARGUMENT, "head: only an encoder has one for labels or a class");
   return hd_check_range(context, "labels", o->labels, 1, HD_MAX_LABELS);
+}
+
+/* Of T5, and of every model that took them over. */
+enum { BUCKETS = 32, FARTHEST = 128 };
+
+static void set_positions(const heed_learner_options *o, hd_positions usual, hd_transformer_spec *spec) {
+  static const hd_positions kinds[] = {[HEED_POSITIONS_LEARNED] = HD_POSITIONS_LEARNED,
+                                       [HEED_POSITIONS_SINUSOIDAL] = HD_POSITIONS_SINUSOIDAL,
+                                       [HEED_POSITIONS_ROTARY] = HD_POSITIONS_ROTARY_HALF,
+                                       [HEED_POSITIONS_ALIBI] = HD_POSITIONS_ALIBI,
+                                       [HEED_POSITIONS_XL] = HD_POSITIONS_XL,
+                                       [HEED_POSITIONS_T5] = HD_POSITIONS_RELATIVE};
+  spec->positions = o->positions ? kinds[o->positions] : usual;
+  spec->rotary = (heed_rope_scaling){.size = sizeof spec->rotary, .theta = 10000};
+  if (spec->positions != HD_POSITIONS_RELATIVE) return;
+  spec->relative_buckets = BUCKETS;
+  spec->relative_distance = FARTHEST;
 }
 
 /* The decoder and the encoder of 2017 (Vaswani et al.), unless something else is asked for: as Marian has them, of which BART is a relative. */
@@ -42,7 +63,6 @@ static heed_status specs_of_pair(heed_context *context, const heed_learner_optio
                                    .norm_unbiased = !biased,
                                    .feed_forward_kind = HD_FEED_FORWARD_PLAIN,
                                    .activation = o->gelu_erf ? HEED_ACTIVATION_GELU : HEED_ACTIVATION_RELU,
-                                   .positions = o->learned ? HD_POSITIONS_LEARNED : HD_POSITIONS_SINUSOIDAL,
                                    .scaled_embedding = true,
                                    .bias_qkv = biased,
                                    .bias_output = biased,
@@ -50,10 +70,12 @@ static heed_status specs_of_pair(heed_context *context, const heed_learner_optio
                                    .cross = true,
                                    .tied = !o->untied};
   // Computed positions end nowhere, and Marian's files have one number for both stacks.
-  if (!o->learned) decoder->context = HD_MAX(o->context, o->source);
+  set_positions(o, o->learned ? HD_POSITIONS_LEARNED : HD_POSITIONS_SINUSOIDAL, decoder);
+  const bool learned = decoder->positions == HD_POSITIONS_LEARNED;
+  if (!learned) decoder->context = HD_MAX(o->context, o->source);
   *encoder = *decoder;
   encoder->layers = o->encoder_layers ? o->encoder_layers : o->layers;
-  if (o->learned) encoder->context = o->source;
+  if (learned) encoder->context = o->source;
   encoder->vocabulary = separate ? o->source_vocabulary : o->vocabulary;
   encoder->shared_embedding = !separate;
   encoder->cross = encoder->tied = false;
@@ -81,8 +103,6 @@ static heed_status spec_of(heed_context *context, const heed_learner_options *o,
                                              : encoder && o->relu     ? HEED_ACTIVATION_RELU
                                              : encoder || o->gelu_erf ? HEED_ACTIVATION_GELU
                                                                       : HEED_ACTIVATION_GELU_TANH,
-                               .positions = llama || o->rotary ? HD_POSITIONS_ROTARY_HALF : HD_POSITIONS_LEARNED,
-                               .rotary = {.size = sizeof(heed_rope_scaling), .theta = 10000},
                                .bias_qkv = biased,
                                .bias_output = biased,
                                .bias_feed_forward = biased,
@@ -93,6 +113,7 @@ static heed_status spec_of(heed_context *context, const heed_learner_options *o,
                                .embedding_norm = after,
                                .head_transform = encoder,
                                .tied = !o->untied};
+  set_positions(o, llama || o->rotary ? HD_POSITIONS_ROTARY_HALF : HD_POSITIONS_LEARNED, out);
   // As wide as gate, up and down of a third each make the parameters of 4 · width twice (Shazeer 2020), rounded up to whole cache lines.
   if (llama && o->feed_forward == 0) out->feed_forward = hd_ceil_div(8 * o->width, 3 * 32) * 32;
   return hd_spec_finish(context, "the model", out);

@@ -29,8 +29,9 @@ typedef struct hd_layer {
   hd_norm attention_norm, cross_norm, feed_forward_norm; /* weight NULL: the sublayer reads the stream itself */
   hd_norm attention_post, feed_forward_post;             /* of what a sublayer gives, where norms are around it */
   hd_norm query_norm, key_norm;
-  hd_stack qkv;                                 /* → [heads·head_dim | kv_heads·head_dim | kv_heads·head_dim] */
-  hd_stack output;                              /* heads·head_dim → width */
+  const float *content, *place, *distances; /* [heads, head_dim] twice and [distances, heads · head_dim] of Transformer-XL's positions */
+  hd_stack qkv;                             /* → [heads·head_dim | kv_heads·head_dim | kv_heads·head_dim] */
+  hd_stack output;                          /* heads·head_dim → width */
   hd_stack cross_query, cross_kv, cross_output; /* the same of spec.cross; keys and values are made of the encoder's output */
   hd_stack up;                                  /* → [gate | up], or [up] */
   hd_stack down;                                /* → width */
@@ -52,6 +53,8 @@ struct heed_model {
   const float *sinusoid; /* [sinusoids, width] of the first positions where they are sinusoidal */
   int64_t sinusoids;
   const float *relative;      /* [buckets, heads] where they are relative */
+  const float *slopes;        /* [heads] where they are ALiBi's */
+  int64_t distances;          /* rows of each layer's distances where they are Transformer-XL's; sinusoid has what they are made of */
   hd_matrix segment;          /* [segments, width] where there are any */
   hd_norm embedding_norm;     /* weight NULL: none */
   hd_rope_turns turns, local; /* where they are rotary: of layers, and of layers with a window where spec.rotary_local is */

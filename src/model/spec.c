@@ -2,22 +2,13 @@
 #include "spec.h"
 
 #include "../attn/rope.h"
-
-#include <math.h>
-
-#define SINUSOID_THETA 10000.0 /* of the paper, and of every model in use */
+#include "../attn/sinusoid.h"
 
 int64_t hd_spec_window(const hd_transformer_spec *spec, int64_t layer) { return hd_spec_is_full(spec, layer) ? 0 : spec->window; }
 
-/* Angles in double, so that far positions keep their digits. */
 void hd_spec_sinusoid(const hd_transformer_spec *spec, int64_t position, float *out) {
-  const int64_t half = spec->width / 2;
-  const double steps = (double)(spec->sinusoid_closed ? HD_MAX(half - 1, 1) : half), at = (double)(position + spec->position_offset);
-  for (int64_t i = 0; i < half; i++) {
-    const double angle = at * pow(SINUSOID_THETA, -(double)i / steps);
-    out[i] = (float)sin(angle);
-    out[half + i] = (float)cos(angle);
-  }
+  const heed_sinusoid sinusoid = {.size = sizeof sinusoid, .closed = spec->sinusoid_closed, .offset = spec->position_offset};
+  hd_sinusoid_row(&sinusoid, spec->width, position, out);
 }
 
 static heed_status check_heads(heed_context *context, const char *file, hd_transformer_spec *s) {
@@ -41,9 +32,11 @@ static heed_status check_scaling(heed_context *context, const char *file, const 
 }
 
 static heed_status check_positions(heed_context *context, const char *file, hd_transformer_spec *s) {
-  if (s->positions == HD_POSITIONS_SINUSOIDAL)
-    HD_REQUIRE(s->width % 2 == 0, context, HEED_E_FORMAT, "%s: sinusoidal positions need an even width (got %lld)", file,
-               (long long)s->width);
+  const int64_t most = 1 << 20;
+  if (s->positions == HD_POSITIONS_XL)
+    HD_REQUIRE(s->context <= most, context, HEED_E_FORMAT,
+               "%s: positions xl keep a row for each distance (context, got %lld, allowed up to %lld)", file, (long long)s->context,
+               (long long)most);
   if (s->positions == HD_POSITIONS_RELATIVE) {
     const int64_t side = s->bidirectional ? s->relative_buckets / 2 : s->relative_buckets;
     HD_REQUIRE(side >= 2 && s->relative_buckets % 2 == 0 && s->relative_distance > side / 2, context, HEED_E_FORMAT,

@@ -48,7 +48,9 @@ typedef enum hd_positions {
   HD_POSITIONS_ROTARY_HALF,        /* turns the pairs (i, i + r/2): Hugging Face's order */
   HD_POSITIONS_ROTARY_INTERLEAVED, /* turns the pairs (2i, 2i + 1): the paper's order (Su et al. 2021), and that of llama in GGUF */
   HD_POSITIONS_SINUSOIDAL,         /* a row of half sines, then half cosines, added to the embedding (Vaswani et al. 2017) */
-  HD_POSITIONS_RELATIVE /* a number for each bucket of distances and head is added to scores, the same in all layers (Raffel et al. 2020) */
+  HD_POSITIONS_RELATIVE, /* a number for each bucket of distances and head is added to scores, the same in all layers (Raffel et al. 2020) */
+  HD_POSITIONS_ALIBI,    /* a slope of the distance, of each head its own, is taken off scores (Press et al. 2022) */
+  HD_POSITIONS_XL        /* queries also meet what is made of sinusoids of the distance (Dai et al. 2019) */
 } hd_positions;
 
 typedef struct hd_transformer_spec {
@@ -129,6 +131,14 @@ static inline int64_t hd_spec_exponent(const hd_transformer_spec *spec) {
 /* By which frequencies a layer turns. */
 static inline bool hd_spec_turns_locally(const hd_transformer_spec *spec, int64_t layer) {
   return spec->rotary_local.size > 0 && hd_spec_window(spec, layer) > 0;
+}
+
+/* Distances that a stack has rows for where positions are Transformer-XL's, of `length` positions, and the first of them: those beyond share the last. */
+static inline int64_t hd_spec_distances(const hd_transformer_spec *spec, int64_t length) {
+  return spec->bidirectional ? 2 * length - 1 : length;
+}
+static inline int64_t hd_spec_first_distance(const hd_transformer_spec *spec, int64_t length) {
+  return spec->bidirectional ? 1 - length : 0;
 }
 
 /* The row of sinusoidal positions that the token at a position gets, width values: sines of all frequencies, then cosines. */

@@ -139,7 +139,7 @@ static heed_status mix(const hd_pass *pass, const hd_mixing *mixing) {
   heed_context *context = pass->context;
   heed_progress progress = context->progress;
   context->progress = NULL;
-  heed_status status = hd_attention_run(context, mixing->attention, NULL, &mixing->q, mixing->k, mixing->v, &mixing->out, NULL);
+  heed_status status = hd_attention_scored(context, mixing->attention, &mixing->q, mixing->k, mixing->v, &mixing->out, NULL);
   context->progress = progress;
   HD_TRY(status);
   if (watches(pass->watch, mixing->layer)) HD_TRY(hd_watch_layer(pass, mixing));
@@ -196,8 +196,31 @@ static heed_status source_of(const hd_pass *pass, heed_stage stage, int64_t laye
   return HEED_OK;
 }
 
+/* Arrays of positions that act on scores, as views. */
+typedef struct terms {
+  heed_view relative, slopes, content, place, distances;
+  heed_score xl;
+} terms;
+
+static void find_terms(const heed_model *model, int64_t layer, terms *t) {
+  const hd_transformer_spec *spec = &model->spec;
+  const hd_layer *of = &model->layers[layer];
+  const int64_t heads = spec->heads, d = spec->head_dim;
+  t->relative = heed_view_of((void *)model->relative, HEED_F32, 2, (int64_t[]){spec->relative_buckets, heads});
+  t->slopes = heed_view_of((void *)model->slopes, HEED_F32, 1, &heads);
+  t->content = heed_view_of((void *)of->content, HEED_F32, 2, (int64_t[]){heads, d});
+  t->place = heed_view_of((void *)of->place, HEED_F32, 2, (int64_t[]){heads, d});
+  t->distances = (heed_view){(void *)of->distances, HEED_F32, 3, {heads, model->distances, d}, {d, heads * d, 1}};
+  t->xl = (heed_score){.size = sizeof t->xl,
+                       .kind = HEED_SCORE_XL,
+                       .content = &t->content,
+                       .position = &t->place,
+                       .distances = &t->distances,
+                       .first_distance = hd_spec_first_distance(spec, spec->context)};
+}
+
 /* What all entries share, and with several what each has of its own. */
-static heed_attention attention_of(const hd_pass *pass, heed_stage stage, int64_t layer, const entries *e, const heed_view *relative) {
+static heed_attention attention_of(const hd_pass *pass, heed_stage stage, int64_t layer, const entries *e, const terms *terms) {
   const hd_transformer_spec *spec = &pass->model->spec;
   heed_attention a = {
       .size = sizeof a, .has_scale = spec->attention_scale != 0, .scale = spec->attention_scale, .softcap = spec->attention_softcap};
@@ -213,24 +236,27 @@ static heed_attention attention_of(const hd_pass *pass, heed_stage stage, int64_
   if (e->count > 1) a.offsets = e->offset;
   else a.offset = *e->offset;
   if (spec->positions == HD_POSITIONS_RELATIVE) {
-    a.relative = relative;
+    a.relative = &terms->relative;
     a.relative_causal = !spec->bidirectional;
     a.relative_distance = spec->relative_distance;
   }
+  if (spec->positions == HD_POSITIONS_ALIBI) a.alibi = &terms->slopes;
+  if (spec->positions == HD_POSITIONS_XL) a.score = &terms->xl;
   return a;
 }
 
 /* All rows of the pass attend: queries are the first numbers of rows of `q_stride`, the results go to mixed. */
 static heed_status attend(const hd_pass *pass, heed_stage stage, int64_t layer, int64_t q_stride) {
   const hd_transformer_spec *spec = &pass->model->spec;
-  const heed_view relative = heed_view_of((void *)pass->model->relative, HEED_F32, 2, (int64_t[]){spec->relative_buckets, spec->heads});
   hd_scratch *s = pass->scratch;
+  terms terms;
+  find_terms(pass->model, layer, &terms);
   const hd_span *span = pass->spans, *end = span + pass->span_count;
   entries e = {.sequence = s->places, .offset = s->places + s->rows, .length = s->places + 2 * s->rows};
   while (span < end) {
     hd_source k, v;
     span = next_entries(pass, stage, layer, span, &e);
-    const heed_attention a = attention_of(pass, stage, layer, &e, &relative);
+    const heed_attention a = attention_of(pass, stage, layer, &e, &terms);
     hd_mixing mixing = {.stage = stage, .layer = layer, .keys = *e.length, .row = e.row, .attention = &a, .k = &k, .v = &v};
     mixing.q = grid_of(&e, s->qkv, q_stride, spec->heads, spec->head_dim);
     mixing.out = grid_of(&e, s->mixed, spec->heads * spec->head_dim, spec->heads, spec->head_dim);

@@ -189,6 +189,54 @@ static heed_status load_cross(loader *in, int64_t i, hd_layer *layer) {
   return load_stack(in, i, output, 1, q, spec->bias_output, &layer->cross_output);
 }
 
+static heed_status make_slopes(loader *in) {
+  const int64_t heads = in->model->spec.heads;
+  double slopes[HD_MAX_HEADS];
+  float *out;
+  HD_TRY(hd_arena_allocate(&in->whole->arena, in->context, "slopes", heads, sizeof *out, &out));
+  HD_TRY(heed_alibi_slopes(in->context, heads, slopes));
+  for (int64_t i = 0; i < heads; i++) out[i] = (float)slopes[i];
+  in->model->slopes = out;
+  return HEED_OK;
+}
+
+/* What distances are made of. */
+static heed_status make_distances(loader *in) {
+  const hd_transformer_spec *spec = &in->model->spec;
+  const int64_t count = hd_spec_distances(spec, spec->context), first = hd_spec_first_distance(spec, spec->context);
+  float *rows;
+  HD_TRY(hd_memory_check(in->context, "rows of distances", count * (spec->width + spec->layers * spec->heads * spec->head_dim) * 4));
+  HD_TRY(hd_arena_allocate(&in->whole->arena, in->context, "distances", count * spec->width, sizeof *rows, &rows));
+  for (int64_t i = 0; i < count; i++) hd_spec_sinusoid(spec, first + i, rows + i * spec->width);
+  in->model->sinusoid = rows;
+  in->model->distances = count;
+  return HEED_OK;
+}
+
+/* The rows of all distances that the layer's queries meet. */
+static heed_status load_distances(loader *in, int64_t i, hd_layer *layer) {
+  const hd_transformer_spec *spec = &in->model->spec;
+  const int64_t q = spec->heads * spec->head_dim;
+  part matrix[] = {{HD_SLOT_DISTANCE, q, NULL, 0}};
+  const struct {
+    hd_slot slot;
+    const float **to;
+  } sides[] = {{HD_SLOT_CONTENT, &layer->content}, {HD_SLOT_PLACE, &layer->place}};
+  hd_stack stack = {0};
+  float *numbers;
+  for (int side = 0; side < 2; side++) {
+    const hd_tensor *tensor;
+    HD_TRY(find(in, sides[side].slot, i, ".weight", 2, (int64_t[]){spec->heads, spec->head_dim}, &tensor));
+    HD_TRY(hd_arena_allocate(&in->whole->arena, in->context, "positions", q, sizeof *numbers, &numbers));
+    HD_TRY(read_floats(in, tensor, numbers));
+    *sides[side].to = numbers;
+  }
+  HD_TRY(load_stack(in, i, matrix, 1, spec->width, false, &stack));
+  HD_TRY(hd_arena_allocate(&in->whole->arena, in->context, "distances", in->model->distances * q, sizeof *numbers, &numbers));
+  layer->distances = numbers;
+  return hd_stack_product(in->context, &stack, in->model->sinusoid, in->model->distances, spec->width, numbers, q);
+}
+
 static heed_status load_layer(loader *in, int64_t i, hd_layer *layer) {
   const hd_transformer_spec *spec = &in->model->spec;
   int64_t q = spec->heads * spec->head_dim, kv = spec->kv_heads * spec->head_dim;
@@ -212,6 +260,7 @@ static heed_status load_layer(loader *in, int64_t i, hd_layer *layer) {
   }
   HD_TRY(load_stack(in, i, fused ? whole : split, fused ? 1 : 3, spec->width, spec->bias_qkv, &layer->qkv));
   HD_TRY(load_stack(in, i, output, 1, q, spec->bias_output, &layer->output));
+  if (spec->positions == HD_POSITIONS_XL) HD_TRY(load_distances(in, i, layer));
   if (spec->cross) HD_TRY(load_cross(in, i, layer));
   HD_TRY(load_norm(in, HD_SLOT_FEED_FORWARD_NORM, i, &layer->feed_forward_norm));
   if (around) HD_TRY(load_norm(in, HD_SLOT_FEED_FORWARD_POST, i, &layer->feed_forward_post));
@@ -281,6 +330,8 @@ static heed_status load_positions(loader *in) {
     return load_matrix(in, HD_SLOT_POSITION, spec->context + spec->position_offset, spec->width, &in->model->position);
   case HD_POSITIONS_SINUSOIDAL: return make_sinusoids(in);
   case HD_POSITIONS_RELATIVE: return load_relative(in);
+  case HD_POSITIONS_ALIBI: return make_slopes(in);
+  case HD_POSITIONS_XL: return make_distances(in);
   default: return load_frequencies(in);
   }
 }
@@ -336,8 +387,9 @@ static heed_status load_head(loader *in) {
 
 /* As many as there are where each is stored in one type. */
 static int64_t count_stacks(const hd_transformer_spec *spec) {
-  return (spec->cross ? 7 : 4) * spec->layers + !spec->shared_embedding + hd_spec_has_table(spec) + (spec->segments > 0) +
-         hd_spec_transforms(spec) + (spec->head == HEED_HEAD_CLASS) + !(spec->headless || hd_spec_head_is_embedding(spec));
+  return ((spec->cross ? 7 : 4) + (spec->positions == HD_POSITIONS_XL)) * spec->layers + !spec->shared_embedding + hd_spec_has_table(spec) +
+         (spec->segments > 0) + hd_spec_transforms(spec) + (spec->head == HEED_HEAD_CLASS) +
+         !(spec->headless || hd_spec_head_is_embedding(spec));
 }
 
 /* One stack of layers with what is before and after it. */

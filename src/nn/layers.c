@@ -51,8 +51,9 @@ static heed_status check(heed_context *context, const heed_nn_attention *layer, 
   return HEED_OK;
 }
 
-/* The weights that somebody wants to look at, of what was projected. */
-static heed_status look(heed_context *context, const heed_nn_attention *layer, const projected *p, const heed_view *weights) {
+/* The weights that somebody wants to look at, of what was projected; r: distances, NULL: there are none. */
+static heed_status look(heed_context *context, const heed_nn_attention *layer, const projected *p, const heed_tensor *r,
+                        const heed_view *weights) {
   int64_t heads = layer->heads, kv = layer->kv_heads ? layer->kv_heads : heads;
   const heed_tensor *of_k = p->k ? p->k : p->q;
   int64_t parts = p->k ? (p->v ? kv : 2 * kv) : heads + 2 * kv, rows = of_k->dim[of_k->ndim - 2], columns = hd_columns(of_k);
@@ -65,11 +66,22 @@ static heed_status look(heed_context *context, const heed_nn_attention *layer, c
   const heed_view bias = heed_tensor_value(layer->bias), sink = heed_tensor_value(layer->sink);
   if (layer->bias) attention.bias = &bias;
   if (layer->sink) attention.sink = &sink;
+  const heed_view relative = heed_tensor_value(layer->relative), u = heed_tensor_value(layer->content),
+                  v = heed_tensor_value(layer->position);
+  heed_score score = {.size = sizeof score};
+  heed_view distances;
+  if (layer->relative) attention.relative = &relative;
+  if (r) {
+    distances = (heed_view){hd_value(r), HEED_F32, 3, {heads, r->dim[0], d}, {d, hd_columns(r), 1}};
+    HD_TRY(hd_options_read(context, "heed_score", attention.score, &score, sizeof score));
+    score.content = &u, score.position = &v, score.distances = &distances;
+    attention.score = &score;
+  }
   return heed_attention_weights(context, &attention, &q, &k, NULL, weights);
 }
 
-/* Rows of heads, by exact or by linear attention. */
-static heed_tensor *meet(heed_tape *tape, const heed_nn_attention *layer, const projected *p) {
+/* Rows of heads, by exact or by linear attention; r: distances, NULL: there are none. */
+static heed_tensor *meet(heed_tape *tape, const heed_nn_attention *layer, const projected *p, heed_tensor *r) {
   if (layer->linear) {
     heed_tape_linear_attention_options linear = {.size = sizeof linear};
     if (!hd_tape_note(tape,
@@ -84,7 +96,11 @@ static heed_tensor *meet(heed_tape *tape, const heed_nn_attention *layer, const 
                                                .kv_heads = layer->kv_heads,
                                                .attention = layer->attention,
                                                .bias = layer->bias,
-                                               .sink = layer->sink};
+                                               .sink = layer->sink,
+                                               .relative = layer->relative,
+                                               .content = layer->content,
+                                               .position = layer->position,
+                                               .distances = r};
   return heed_tape_attention(tape, &options, p->q, p->k, p->v);
 }
 
@@ -92,8 +108,9 @@ heed_tensor *heed_nn_attention_apply(heed_tape *tape, const heed_nn_attention *l
                                      heed_tensor *x_value, const heed_view *weights) {
   if (!tape || !hd_tape_note(tape, check(hd_tape_context(tape), layer, x_key, x_value))) return NULL;
   projected p = project(tape, layer, x_query, x_key ? x_key : x_query, x_value ? x_value : x_key ? x_key : x_query);
-  heed_tensor *heads = meet(tape, layer, &p);
-  if (weights && heads && !hd_tape_note(tape, look(hd_tape_context(tape), layer, &p, weights))) return NULL;
+  heed_tensor *r = layer->w_distances ? heed_tape_linear(tape, layer->distances, layer->w_distances, NULL) : layer->distances;
+  heed_tensor *heads = meet(tape, layer, &p, r);
+  if (weights && heads && !hd_tape_note(tape, look(hd_tape_context(tape), layer, &p, r, weights))) return NULL;
   return heed_tape_linear(tape, heads, layer->w_o, layer->b_o);
 }
 

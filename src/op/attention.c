@@ -4,7 +4,8 @@
  * Saved: the log-sum-exp [B,H,n]; backward also reads q, k, v and out. Shapes: see heed_tape_attention. */
 #include "heads.h"
 
-enum { Q = HD_Q, K, V, BIAS, SINK, WQ, WK, WV, INPUTS };
+enum { Q = HD_Q, K, V, BIAS, SINK, WQ, WK, WV, RELATIVE, CONTENT, POSITION, DISTANCES, INPUTS };
+_Static_assert((int)INPUTS <= (int)HD_MOST_INPUTS && (int)INPUTS <= (int)HD_SAMPLE_INPUTS, "room for every input");
 
 typedef struct options {
   heed_attention attention;
@@ -17,6 +18,12 @@ typedef struct options {
 static hd_heads_place place_of(const hd_node *node, int which) {
   const options *o = node->options;
   return hd_heads_place_of(node, o->heads, o->kv_heads, which);
+}
+
+/* Rows [P,H·d] of distances as [H,P,d]. */
+static heed_view distances_of(const heed_tensor *t, int64_t heads, void *data, heed_type type) {
+  const int64_t columns = hd_columns(t), width = columns / heads;
+  return (heed_view){data, type, 3, {heads, t->dim[0], width}, {width, columns, 1}};
 }
 
 static heed_view whole(const heed_tensor *t, void *data, heed_type type) { return heed_view_of(data, type, t->ndim, t->dim); }
@@ -44,6 +51,11 @@ static void prepare(const hd_node *node, void *const *data, void *out, heed_type
   if (node->in[WQ]) c->score.wq = &c->input[WQ];
   if (node->in[WK]) c->score.wk = &c->input[WK];
   if (node->in[WV]) c->score.wv = &c->input[WV];
+  if (node->in[RELATIVE]) c->attention.relative = &c->input[RELATIVE];
+  if (node->in[CONTENT]) c->score.content = &c->input[CONTENT];
+  if (node->in[POSITION]) c->score.position = &c->input[POSITION];
+  if (node->in[DISTANCES]) c->input[DISTANCES] = distances_of(node->in[DISTANCES], o->heads, data[DISTANCES], type);
+  if (node->in[DISTANCES]) c->score.distances = &c->input[DISTANCES];
   if (o->attention.score) c->attention.score = &c->score;
   if (!node->training) c->attention.dropout = 0;
   c->attention.seed = node->seed;
@@ -58,7 +70,11 @@ static void values_of(const hd_node *node, void *data[INPUTS]) {
 
 static heed_status shape(heed_context *context, hd_node *node) {
   const options *o = node->options;
+  const heed_tensor *distances = node->in[DISTANCES];
+  char text[HD_SHAPE_LENGTH];
   HD_TRY(hd_heads_shape(context, node, o->heads, o->kv_heads));
+  HD_REQUIRE(!distances || (distances->ndim == 2 && hd_columns(distances) % o->heads == 0), context, HEED_E_SHAPE,
+             "attention: distances %s, allowed [distances,%lld · width]", hd_tensor_shape(distances, text), (long long)o->heads);
   node->saved_floats = o->heads * hd_rows(node->in[Q]);
   return HEED_OK;
 }
@@ -86,7 +102,11 @@ static heed_status differentiate(heed_context *context, const hd_node *node, voi
                                               .dsink = to[SINK] ? &d.input[SINK] : NULL,
                                               .dwq = to[WQ] ? &d.input[WQ] : NULL,
                                               .dwk = to[WK] ? &d.input[WK] : NULL,
-                                              .dwv = to[WV] ? &d.input[WV] : NULL};
+                                              .dwv = to[WV] ? &d.input[WV] : NULL,
+                                              .drelative = to[RELATIVE] ? &d.input[RELATIVE] : NULL,
+                                              .dcontent = to[CONTENT] ? &d.input[CONTENT] : NULL,
+                                              .dposition = to[POSITION] ? &d.input[POSITION] : NULL,
+                                              .ddistances = to[DISTANCES] ? &d.input[DISTANCES] : NULL};
   return heed_attention_backward(context, &c.attention, &c.q, &c.k, &c.v, &c.out, &c.lse, &d.out, &gradients);
 }
 
@@ -106,8 +126,25 @@ static hd_sample_input rows_input(int64_t batch, int64_t rows, int64_t columns) 
   return (hd_sample_input){.ndim = 3, .dim = {batch, rows, columns}};
 }
 
+static void sample_positions(hd_sample *s, options *o) {
+  if (hd_sample_pick(s, 0, 3)) return;
+  const int64_t buckets = 2 * hd_sample_pick(s, 2, 8);
+  o->attention.relative_causal = hd_sample_pick(s, 0, 1);
+  o->attention.relative_distance = buckets / 2 + hd_sample_pick(s, 1, 30);
+  s->in[RELATIVE] = (hd_sample_input){.ndim = 2, .dim = {buckets, o->heads}};
+}
+
+static void sample_xl(hd_sample *s, options *o, int64_t d) {
+  o->attention.score = &o->score;
+  o->score = (heed_score){.size = sizeof o->score, .kind = HEED_SCORE_XL, .first_distance = -hd_sample_pick(s, 0, 20)};
+  s->in[CONTENT] = (hd_sample_input){.ndim = 2, .dim = {o->heads, d}};
+  s->in[POSITION] = (hd_sample_input){.ndim = 2, .dim = {o->heads, d}};
+  s->in[DISTANCES] = (hd_sample_input){.ndim = 2, .dim = {hd_sample_pick(s, 1, 60), o->heads * d}};
+}
+
 static void sample_score(hd_sample *s, options *o, int64_t d) {
   int kind = (int)hd_sample_pick(s, 0, 5);
+  if (kind == 2) sample_xl(s, o, d);
   if (kind > 1) return;
   int64_t h = hd_sample_pick(s, 1, 20);
   o->attention.score = &o->score;
@@ -134,6 +171,7 @@ static void sample(hd_sample *s) {
   if (form > 1) s->in[V] = rows_input(batch, m, dv * kv);
   if (hd_sample_pick(s, 0, 2) == 0) s->in[BIAS] = (hd_sample_input){.ndim = 3, .dim = {hd_sample_pick(s, 0, 1) ? o->heads : 1, n, m}};
   if (hd_sample_pick(s, 0, 2) == 0) s->in[SINK] = (hd_sample_input){.ndim = 1, .dim = {o->heads}};
+  sample_positions(s, o);
   sample_score(s, o, d);
 }
 
@@ -159,6 +197,7 @@ heed_tensor *heed_tape_attention(heed_tape *tape, const heed_tape_attention_opti
   heed_tape_attention_options asked;
   options o;
   if (!tape || !hd_tape_note(tape, read_options(hd_tape_context(tape), given, &asked, &o))) return NULL;
-  heed_tensor *in[INPUTS] = {q, k, v, asked.bias, asked.sink, asked.wq, asked.wk, asked.wv};
+  heed_tensor *in[INPUTS] = {
+      q, k, v, asked.bias, asked.sink, asked.wq, asked.wk, asked.wv, asked.relative, asked.content, asked.position, asked.distances};
   return hd_tape_apply(tape, &hd_op_attention, INPUTS, in, 1, &o);
 }

@@ -21,7 +21,7 @@ heed_view hd_heads_view(const heed_tensor *t, void *data, heed_type type, const 
 heed_status hd_heads_shape(heed_context *context, hd_node *node, int64_t heads, int64_t kv_heads);
 
 /* Calls differentiate with where each input's gradient is to be written (NULL: nowhere): aside where it must be added, which happens afterwards. */
-enum { HD_MOST_INPUTS = 10 };
+enum { HD_MOST_INPUTS = 12 };
 heed_status hd_gradients_aside(heed_context *context, const hd_node *node, int inputs,
                                heed_status (*differentiate)(heed_context *context, const hd_node *node, void *const *to));
 

@@ -90,7 +90,7 @@ typedef struct hd_node {
 } hd_node;
 
 /* A legal random call, for the tests that hold every operation to its reference. */
-enum { HD_SAMPLE_INPUTS = 10, HD_SAMPLE_OPTIONS = 1024 };
+enum { HD_SAMPLE_INPUTS = 12, HD_SAMPLE_OPTIONS = 1024 };
 typedef struct hd_sample_input {
   bool absent;
   int ndim; /* 0: a scalar has rank 1 and dim 1 */

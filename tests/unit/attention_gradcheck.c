@@ -16,6 +16,7 @@ static const struct score {
     {"bilinear score", SAMPLE_BILINEAR, 4, 1e-5, 1e-7},
     // A callback is given f32 and gives f32, so its differences need a longer step.
     {"callback", SAMPLE_CALLBACK, 4, 0x1p-8, 2e-4},
+    {"Transformer-XL", SAMPLE_XL, 0, 1e-5, 1e-7},
 };
 
 static const struct restriction {
@@ -51,6 +52,8 @@ static const struct modifier {
     {"ALiBi", SAMPLE_ALIBI, false, 0},
     {"a sink", SAMPLE_SINK, false, 0},
     {"softcap, bias, ALiBi and sink", SAMPLE_SOFTCAP | SAMPLE_BIAS | SAMPLE_ALIBI | SAMPLE_SINK, true, 0.7},
+    {"relative positions", SAMPLE_RELATIVE, false, 0},
+    {"softcap and relative positions", SAMPLE_RELATIVE | SAMPLE_SOFTCAP, false, 0},
 };
 
 static const double dropouts[] = {0, 0.3, 1};
@@ -88,12 +91,16 @@ static void wide_make(wide *w, const sample *s, const gradients *g) {
   }
   if (w->a.bias) w->a.bias = &w->view[DBIAS];
   if (w->a.sink) w->a.sink = &w->view[DSINK];
+  if (w->a.relative) w->a.relative = &w->view[DRELATIVE];
   if (!w->a.score) return;
   w->score = *w->a.score;
   w->a.score = &w->score;
   if (w->score.wq) w->score.wq = &w->view[DWQ];
   if (w->score.wk) w->score.wk = &w->view[DWK];
   if (w->score.wv) w->score.wv = &w->view[DWV];
+  if (w->score.content) w->score.content = &w->view[DCONTENT];
+  if (w->score.position) w->score.position = &w->view[DPOSITION];
+  if (w->score.distances) w->score.distances = &w->view[DDISTANCES];
 }
 
 static void wide_free(wide *w) {
@@ -183,10 +190,18 @@ static void every_combination(void (*body)(sample *s, random_source *r, const st
     const struct modifier *modifier = &modifiers[at / DROPOUTS % MODIFIERS];
     const struct restriction *restriction = &restrictions[at / DROPOUTS / MODIFIERS % RESTRICTIONS];
     const struct score *score = &scores[at / DROPOUTS / MODIFIERS / RESTRICTIONS];
-    random_source r = {.seed = 3900 + at};
-    const int64_t *length = lengths[at % (uint64_t)shapes];
-    sample s = {
-        .batch = 1 + (int64_t)(at % 2), .heads = 2, .kv_heads = 1 + (int64_t)(at / 2 % 2), .n = length[0], .m = length[1], .d = 3, .dv = 2};
+    // A combination keeps its number when modifiers are added behind the first eight.
+    const uint64_t m = at / DROPOUTS % MODIFIERS,
+                   number = (at / DROPOUTS / MODIFIERS * 8 + m % 8) * DROPOUTS + at % DROPOUTS + m / 8 * 100000;
+    random_source r = {.seed = 3900 + number};
+    const int64_t *length = lengths[number % (uint64_t)shapes];
+    sample s = {.batch = 1 + (int64_t)(number % 2),
+                .heads = 2,
+                .kv_heads = 1 + (int64_t)(number / 2 % 2),
+                .n = length[0],
+                .m = length[1],
+                .d = 3,
+                .dv = 2};
     char what[200];
     snprintf(what, sizeof what, "%s, %s, %s, dropout %g (seed %llu)", score->name, restriction->name, modifier->name, dropout,
              (unsigned long long)r.seed);

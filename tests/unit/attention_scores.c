@@ -12,7 +12,7 @@ static void each_score(int64_t most, void (*body)(sample *s, random_source *r)) 
     s.heads = s.kv_heads * (1 + below(&r, 2));
     s.d = edge_size(&r, 40);
     s.dv = edge_size(&r, 40);
-    int kinds = SAMPLE_ADDITIVE << round % 3;
+    int kinds = SAMPLE_ADDITIVE << round % 4;
     for (int i = 0; i < SAMPLE_ALL_KINDS; i++) kinds |= below(&r, 3) == 0 ? 1 << i : 0;
     sample_fill(&s, &r, kinds);
     body(&s, &r);

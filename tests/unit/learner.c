@@ -124,9 +124,28 @@ static const heed_learner_options kinds[] = {
     {.kind = HEED_LEARNER_ENCODER, .norm_before = true, .untied = true, .no_bias = true},
     {.kind = HEED_LEARNER_ENCODER, .rotary = true},
     {.kind = HEED_LEARNER_ENCODER, .kv_heads = 2},
+    {.kind = HEED_LEARNER_GPT, .positions = HEED_POSITIONS_LEARNED},
+    {.kind = HEED_LEARNER_GPT, .positions = HEED_POSITIONS_SINUSOIDAL},
+    {.kind = HEED_LEARNER_GPT, .positions = HEED_POSITIONS_ROTARY},
+    {.kind = HEED_LEARNER_GPT, .positions = HEED_POSITIONS_ALIBI},
+    {.kind = HEED_LEARNER_GPT, .positions = HEED_POSITIONS_XL},
+    {.kind = HEED_LEARNER_GPT, .positions = HEED_POSITIONS_T5},
+    {.kind = HEED_LEARNER_LLAMA, .positions = HEED_POSITIONS_LEARNED},
+    {.kind = HEED_LEARNER_LLAMA, .positions = HEED_POSITIONS_SINUSOIDAL},
+    {.kind = HEED_LEARNER_LLAMA, .positions = HEED_POSITIONS_ROTARY},
+    {.kind = HEED_LEARNER_LLAMA, .positions = HEED_POSITIONS_ALIBI, .kv_heads = 2},
+    {.kind = HEED_LEARNER_LLAMA, .positions = HEED_POSITIONS_XL, .kv_heads = 2},
+    {.kind = HEED_LEARNER_LLAMA, .positions = HEED_POSITIONS_T5, .kv_heads = 2},
+    {.kind = HEED_LEARNER_ENCODER, .positions = HEED_POSITIONS_LEARNED},
+    {.kind = HEED_LEARNER_ENCODER, .positions = HEED_POSITIONS_SINUSOIDAL},
+    {.kind = HEED_LEARNER_ENCODER, .positions = HEED_POSITIONS_ROTARY},
+    {.kind = HEED_LEARNER_ENCODER, .positions = HEED_POSITIONS_ALIBI},
+    {.kind = HEED_LEARNER_ENCODER, .positions = HEED_POSITIONS_XL, .kv_heads = 2},
+    {.kind = HEED_LEARNER_ENCODER, .positions = HEED_POSITIONS_T5},
 };
-static const char *const saved_as[] = {"gpt2", "gpt2", "gpt2", "heed", "heed", "llama", "llama",
-                                       "bert", "bert", "bert", "heed", "heed", "heed",  "heed"};
+static const char *const saved_as[] = {"gpt2",  "gpt2", "gpt2", "heed", "heed", "llama", "llama", "bert", "bert", "bert", "heed",
+                                       "heed",  "heed", "heed", "gpt2", "heed", "heed",  "heed",  "heed", "heed", "heed", "heed",
+                                       "llama", "heed", "heed", "heed", "bert", "heed",  "heed",  "heed", "heed", "heed"};
 enum { KINDS = sizeof kinds / sizeof *kinds, VOCABULARY = 37, POSITIONS = 24 };
 
 static heed_learner *small(heed_context *context, heed_learner_options options, uint64_t seed) {

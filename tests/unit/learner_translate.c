@@ -24,13 +24,20 @@ static const struct {
   bool own; /* no other program knows it */
   bool norm_before, learned, untied, no_bias, gelu;
   int64_t source_vocabulary, encoder_layers, kv_heads;
+  heed_positions positions;
 } forms[] = {{0},
              {.norm_before = true, .own = true},
              {.learned = true, .gelu = true, .own = true},
              {.untied = true, .encoder_layers = 1, .own = true},
              {.no_bias = true, .kv_heads = 1, .own = true},
              {.source_vocabulary = 30, .norm_before = true, .own = true},
-             {.source_vocabulary = 30, .untied = true, .gelu = true}};
+             {.source_vocabulary = 30, .untied = true, .gelu = true},
+             {.positions = HEED_POSITIONS_SINUSOIDAL},
+             {.positions = HEED_POSITIONS_LEARNED, .own = true},
+             {.positions = HEED_POSITIONS_ROTARY, .own = true},
+             {.positions = HEED_POSITIONS_ALIBI, .own = true},
+             {.positions = HEED_POSITIONS_XL, .own = true},
+             {.positions = HEED_POSITIONS_T5, .source_vocabulary = 30, .own = true}};
 
 static heed_learner *make(heed_context *context, int form, const heed_learner_options *base) {
   heed_learner_options o = *base;
@@ -43,6 +50,7 @@ static heed_learner *make(heed_context *context, int form, const heed_learner_op
   o.source_vocabulary = forms[form].source_vocabulary;
   o.encoder_layers = forms[form].encoder_layers;
   o.kv_heads = forms[form].kv_heads;
+  o.positions = forms[form].positions;
   ok(context, heed_learner_new(context, &o, &learner));
   return learner;
 }
@@ -241,7 +249,10 @@ static void parts(void **state) {
       (VOCABULARY + SOURCE + TARGETS) * w + 2 * (encoder + decoder), 2 * VOCABULARY * w + encoder + 2 * decoder,
       // one key/value head of two, neither biases nor shifts of norms
       VOCABULARY * w + 2 * (3 * (3 * w * w) + 2 * 2 * w * f + (2 + 3) * w), (VOCABULARY + 30) * w + 2 * (encoder + decoder) + 2 * norm,
-      (2 * VOCABULARY + 30) * w + 2 * (encoder + decoder)};
+      (2 * VOCABULARY + 30) * w + 2 * (encoder + decoder), VOCABULARY * w + 2 * (encoder + decoder),
+      (VOCABULARY + SOURCE + TARGETS) * w + 2 * (encoder + decoder), VOCABULARY * w + 2 * (encoder + decoder),
+      VOCABULARY * w + 2 * (encoder + decoder), VOCABULARY * w + 2 * (encoder + decoder) + 4 * (w * w + 2 * w),
+      (VOCABULARY + 30) * w + 2 * (encoder + decoder) + 2 * 32 * 2};
   for (int form = 0; form < HD_COUNT(forms); form++) {
     heed_learner *learner = make(context, form, &small);
     heed_parameters *set = heed_learner_parameters(learner);
@@ -278,7 +289,13 @@ static void refusals(void **state) {
   o = small;
   o.width = 15;
   o.heads = 3;
-  refuse(context, o, HEED_E_FORMAT, "the encoder: sinusoidal positions need an even width (got 15)");
+  o.positions = HEED_POSITIONS_ROTARY;
+  refuse(context, o, HEED_E_FORMAT, "the encoder: rotary positions need an even width within the head (got 5");
+  o = small;
+  o.positions = (heed_positions)7;
+  refuse(context, o, HEED_E_ARGUMENT, "positions: there is no kind 7");
+  o.positions = HEED_POSITIONS_XL, o.learned = true;
+  refuse(context, o, HEED_E_ARGUMENT, "positions: given twice");
   o = small;
   o.heads = 3;
   refuse(context, o, HEED_E_FORMAT, "the encoder: ");

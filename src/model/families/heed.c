@@ -4,7 +4,7 @@
 static const char *const norms[] = {"rms", "layer", NULL};
 static const char *const places[] = {"before", "after", NULL};
 static const char *const feed_forwards[] = {"plain", "gated", NULL};
-static const char *const positions[] = {"learned", "rotary_half", "rotary_interleaved", "sinusoidal", "relative", NULL};
+static const char *const positions[] = {"learned", "rotary_half", "rotary_interleaved", "sinusoidal", "relative", "alibi", "xl", NULL};
 
 static const char *const heads[] = {"tokens", "labels", "class", NULL};
 
@@ -43,7 +43,8 @@ static const char *const heads[] = {"tokens", "labels", "class", NULL};
   [HD_SLOT_RELATIVE] = P "relative", [HD_SLOT_EMBEDDING_NORM] = P "embedding_norm", [HD_SLOT_FINAL_NORM] = P "final_norm",                 \
   [HD_SLOT_ATTENTION_NORM] = P "layers.#.attention_norm", [HD_SLOT_QKV] = P "layers.#.qkv", [HD_SLOT_OUTPUT] = P "layers.#.output",        \
   [HD_SLOT_FEED_FORWARD_NORM] = P "layers.#.feed_forward_norm", [HD_SLOT_GATE] = P "layers.#.gate", [HD_SLOT_UP] = P "layers.#.up",        \
-  [HD_SLOT_DOWN] = P "layers.#.down"
+  [HD_SLOT_DOWN] = P "layers.#.down", [HD_SLOT_DISTANCE] = P "layers.#.distance", [HD_SLOT_CONTENT] = P "layers.#.content",                \
+  [HD_SLOT_PLACE] = P "layers.#.place"
 // clang-format on
 
 static const hd_field encoder_fields[] = {
