@@ -10,7 +10,7 @@ typedef struct values {
   common_values common;
   prompt_values prompt;
   const char *model;
-  int64_t count, top_k;
+  int64_t count, top_k, stream_window, sinks;
   double temperature, top_p, min_p, repeat_penalty;
   bool chat, ignore_end, stats;
 } values;
@@ -93,14 +93,14 @@ static int read_prompt(const loaded *m, const values *v, prompt *p) {
     TRY(prompt_read(m->context, v->model, m->tokenizer, m->info.vocabulary, &v->prompt, p));
     TRY(prompt_begin(m, p));
   }
-  TRY(prompt_check(m, p));
+  TRY(prompt_check(m, p, v->stream_window == 0));
 done:
   return code;
 }
 
 static int generate(const loaded *m, const values *v, const prompt *p, stream *s) {
   heed_session *session = NULL;
-  heed_session_options session_options = {.size = sizeof session_options};
+  heed_session_options session_options = {.size = sizeof session_options, .stream_window = v->stream_window};
   heed_generate_report report = {.size = sizeof report};
   heed_generate_options options = {
       .size = sizeof options,
@@ -116,7 +116,8 @@ static int generate(const loaded *m, const values *v, const prompt *p, stream *s
       .emit = emit,
       .user = s,
   };
-  int64_t room = m->info.context - p->count;
+  if (v->stream_window) session_options.sinks = v->sinks >= 0 ? v->sinks : v->stream_window < 4 ? v->stream_window : 4;
+  int64_t room = v->stream_window ? options.count : m->info.context - p->count;
   if (room < options.count) {
     options.count = room;
     note("stops after %lld tokens, where the context of %lld positions is full", (long long)room, (long long)m->info.context);
@@ -146,6 +147,7 @@ static int run(const void *pointer) {
   prompt p = {0};
   stream s = {.keeps = v->common.json};
   int code;
+  if (v->sinks >= 0 && !v->stream_window) return usage_error("--sinks: needs --stream-window");
   TRY(model_open(&v->common, v->model, &m));
   TRY(model_generates(&m));
   s.has_text = m.tokenizer != NULL;
@@ -171,6 +173,11 @@ static const option options[] = {
     OPTION("min-p", 0, NUMBER, "P", min_p, "leave out what is less likely than P times the likeliest (default off)", .low = 0, .high = 1),
     OPTION("repeat-penalty", 0, NUMBER, "R", repeat_penalty, "make recent tokens less likely by this factor (default 1: off)", .low = 0,
            .high = 100),
+    OPTION("stream-window", 0, WHOLE, "W", stream_window,
+           "write on without end: keep the last W tokens, and the first few; the rest is forgotten (default 0: stop where the context is "
+           "full)",
+           .low = 0, .high = 1e9),
+    OPTION("sinks", 0, WHOLE, "S", sinks, "with --stream-window: how many first tokens to keep (default 4)", .low = 0, .high = 1e9),
     OPTION("ignore-end", 0, FLAG, NULL, ignore_end, "go on after the model's end token"),
     OPTION("stats", 0, FLAG, NULL, stats, "say how fast it was, on standard error"),
     {0},
@@ -182,10 +189,11 @@ const command command_generate = {
     .about = "Continues a text with a model and prints the new text as it comes. Without --temp the result is the same every "
              "time; with it, the same for the same --seed.",
     .examples = "  heed generate model.gguf -p \"Once upon a time\" -n 200\n"
+                "  heed generate model.gguf -p \"Once upon a time\" -n 100000 --stream-window 1000 --ignore-end\n"
                 "  heed generate model.gguf --chat -p \"Why is the sky blue?\" --temp 0.7 --top-p 0.9\n",
     .options = options,
     .takes = TAKES_MACHINE | TAKES_JSON | TAKES_SEED,
     .values_size = sizeof(values),
-    .defaults = &(const values){.count = 128},
+    .defaults = &(const values){.count = 128, .sinks = -1},
     .run = run,
 };

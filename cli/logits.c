@@ -115,7 +115,7 @@ static int run(const void *pointer) {
   TRY(model_open(&v->common, v->model, &m));
   if (m.info.head != HEED_HEAD_TOKENS) TRY(error_of(EXIT_UNSUPPORTED, "%s: gives labels, not tokens (see `heed label`)", m.info.name));
   TRY(prompt_read(m.context, v->model, m.tokenizer, m.info.vocabulary, &v->prompt, &p));
-  TRY(prompt_check(&m, &p));
+  TRY(prompt_check(&m, &p, true));
   if (v->output) TRY(array_new("logits of every position", HEED_F32, 2, (int64_t[]){p.count, m.info.vocabulary}, &all));
   TRY(walk(&m, v, &p, all.view.data));
   if (v->output) TRY(array_save(m.context, v->output, &all.view));

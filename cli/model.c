@@ -45,9 +45,9 @@ int64_t likeliest(const float *logits, int64_t count) {
   return best;
 }
 
-int prompt_check(const loaded *m, const prompt *p) {
+int prompt_check(const loaded *m, const prompt *p, bool bounded) {
   if (p->count == 0 || p->no_text) return usage_error("the prompt is empty (give a text, or --ids)");
-  if (p->count > m->info.context)
+  if (bounded && p->count > m->info.context)
     return usage_error("the prompt is too long (got %lld tokens, allowed %lld, the context of %s)", (long long)p->count,
                        (long long)m->info.context, m->info.name);
   return EXIT_OK;

@@ -27,8 +27,8 @@ int model_generates(const loaded *m);
 /* The place of the largest of `count` logits, the first of equals. */
 int64_t likeliest(const float *logits, int64_t count);
 
-/* Refuses a prompt that is empty or has more tokens than the model's context. */
-int prompt_check(const loaded *m, const prompt *p);
+/* Refuses a prompt that is empty or, where it is bounded, has more tokens than the model's context. */
+int prompt_check(const loaded *m, const prompt *p, bool bounded);
 /* A prompt without tokens becomes the tokenizer's begin token, where it has one. */
 int prompt_begin(const loaded *m, prompt *p);
 

@@ -162,7 +162,7 @@ static int record(const values *v, const loaded *m, recording *r) {
   if (!model_translates(m)) {
     if (v->target) TRY(usage_error("TARGET: %s reads one text (a target goes with models that translate)", m->info.name));
     TRY(prompt_read(m->context, v->model, m->tokenizer, m->info.vocabulary, &v->prompt, &p));
-    TRY(prompt_check(m, &p));
+    TRY(prompt_check(m, &p, true));
     TRY(record_run(m, &p, v->layers, v->heads, r));
   } else {
     if (v->prompt.ids || v->prompt.special || v->prompt.plain)

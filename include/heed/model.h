@@ -98,14 +98,21 @@ typedef struct heed_session_options {
   size_t size;
   int64_t capacity; /* positions; 0: the model's context. The cache grows in pages as it is used. */
   int64_t chunk;    /* tokens run at once in a long prompt; 0: 512. Changes no bit. */
+
+  /* Endless text: once there are sinks + stream_window tokens, the session keeps the first `sinks` of them and the last stream_window, each token sees those, and positions count from the first that is
+   * kept. Neither memory nor the time of a token grows any more; capacity must be 0, there is none. A decoder with rotary positions only. From there on nothing is forgotten by request, nothing is
+   * watched, tokens run one by one, and after an error the session holds what was run. (Xiao et al., "Efficient Streaming Language Models with Attention Sinks", 2024.) */
+  int64_t stream_window; /* 0: no stream */
+  int64_t sinks;         /* at most stream_window */
 } heed_session_options;
 
-/* The session keeps the context and a reference to the model. HEED_E_ARGUMENT (capacity beyond the model's positions where they are learned), HEED_E_MEMORY. */
+/* The session keeps the context and a reference to the model. HEED_E_ARGUMENT (capacity beyond the model's positions where they are learned; a stream beyond its context),
+ * HEED_E_UNSUPPORTED (a stream of a model that cannot), HEED_E_MEMORY. */
 HEED_API heed_status heed_session_new(heed_context *context, heed_model *model, const heed_session_options *options, heed_session **out);
 HEED_API void heed_session_free(heed_session *session);
 /* Positions filled so far. */
 HEED_API int64_t heed_session_length(const heed_session *session);
-/* Forgets everything from position length on. HEED_E_ARGUMENT if length is not in [0, session length]. */
+/* Forgets everything from position length on. HEED_E_ARGUMENT if length is not in [0, session length], or a stream that has let tokens go is asked for anything but 0 or all. */
 HEED_API heed_status heed_session_truncate(heed_session *session, int64_t length);
 /* Keeps the longest common prefix of ids and what the session holds (at most count − 1, so that there is something left to run), forgets the rest, returns its length. */
 HEED_API int64_t heed_session_reuse(heed_session *session, const int32_t *ids, int64_t count);

@@ -30,8 +30,8 @@ static heed_status flush(generation *g) {
 
 static heed_status next_token(generation *g, int64_t step, int32_t *id) {
   heed_session *session = g->session;
-  return heed_sample(session->context, &g->options.sampling, g->logits, session->model->spec.vocabulary, session->ids, session->length,
-                     step, id);
+  return heed_sample(session->context, &g->options.sampling, g->logits, session->model->spec.vocabulary, session->ids, session->held, step,
+                     id);
 }
 
 static heed_status steps(generation *g) {

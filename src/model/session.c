@@ -1,8 +1,11 @@
 /* session.c: sessions: what they hold, how they grow, their source, and how a run is cut into passes. */
-#include "session.h"
+#include "stream.h"
 
 /* Rows that one pass takes: enough for the products to reach the speed of the machine, few enough to stay in its caches. */
 enum { CHUNK_DEFAULT = 512 };
+
+/* What a stream may count up to. */
+static const int64_t ENDLESS = (int64_t)1 << 60;
 
 heed_status heed_session_new(heed_context *context, heed_model *model, const heed_session_options *given, heed_session **out) {
   if (out) *out = NULL;
@@ -15,6 +18,10 @@ heed_status heed_session_new(heed_context *context, heed_model *model, const hee
   HD_REQUIRE(options.capacity >= 0 && options.chunk >= 0, context, HEED_E_ARGUMENT,
              "a session's capacity and chunk must not be negative (got %lld and %lld)", (long long)options.capacity,
              (long long)options.chunk);
+  HD_REQUIRE(!options.sinks || options.stream_window, context, HEED_E_ARGUMENT, "%lld sinks without a stream's window",
+             (long long)options.sinks);
+  HD_REQUIRE(!options.stream_window || !options.capacity, context, HEED_E_ARGUMENT, "a stream has no capacity (got %lld)",
+             (long long)options.capacity);
   int64_t most = hd_spec_positions(spec);
   HD_REQUIRE(options.capacity <= most, context, HEED_E_ARGUMENT, "%s: a session beyond the model's positions (got %lld, allowed 1..%lld)",
              model->path, (long long)options.capacity, (long long)most);
@@ -27,6 +34,10 @@ heed_status heed_session_new(heed_context *context, heed_model *model, const hee
                             .chunk = options.chunk ? options.chunk : CHUNK_DEFAULT};
   heed_status status = hd_stack_cache_new(context, model, 1, &session->cache);
   if (status == HEED_OK && spec->cross) status = hd_stack_cache_new(context, model, 1, &session->cross);
+  if (status == HEED_OK && options.stream_window) {
+    session->capacity = ENDLESS;
+    status = hd_stream_new(context, model, options.sinks, options.stream_window, &session->stream);
+  }
   if (status != HEED_OK) heed_session_free(session);
   else *out = session;
   return status;
@@ -75,6 +86,7 @@ void heed_session_free(heed_session *session) {
   heed_context *context = session->context;
   heed_cache_free(session->cache);
   heed_cache_free(session->cross);
+  hd_stream_free(context, session->stream);
   if (session->model->encoder) hd_scratch_free(context, &session->model->encoder->spec, &session->encoder_scratch);
   hd_scratch_free(context, &session->model->spec, &session->scratch);
   hd_release(context, session->ids, session->ids_capacity, sizeof *session->ids);
@@ -84,21 +96,26 @@ void heed_session_free(heed_session *session) {
 
 /* ---- what it holds -------------------------------------------------------------------------------------------------------- */
 
+/* Whether a stream is past what it keeps. */
+static bool has_let_go(const heed_session *session) { return session->length > 0 && hd_stream_wraps(session->stream, session->length - 1); }
+
 int64_t heed_session_length(const heed_session *session) { return session ? session->length : 0; }
 
 heed_status heed_session_truncate(heed_session *session, int64_t length) {
   if (!session) return HEED_E_ARGUMENT;
   HD_REQUIRE(length >= 0 && length <= session->length, session->context, HEED_E_ARGUMENT,
              "a session is truncated to what it holds (got %lld, allowed 0..%lld)", (long long)length, (long long)session->length);
-  session->length = length;
+  HD_REQUIRE(length == 0 || length == session->length || !has_let_go(session), session->context, HEED_E_ARGUMENT,
+             "a stream that has let tokens go is truncated to nothing at all (got %lld)", (long long)length);
+  if (length < session->length) session->held = session->length = length;
   return HEED_OK;
 }
 
 int64_t heed_session_reuse(heed_session *session, const int32_t *ids, int64_t count) {
   if (!session) return 0;
-  int64_t same = 0, most = ids && !session->model->spec.bidirectional ? HD_MIN(session->length, count - 1) : 0;
+  int64_t same = 0, most = ids && !session->model->spec.bidirectional && !has_let_go(session) ? HD_MIN(session->length, count - 1) : 0;
   while (same < most && session->ids[same] == ids[same]) same++;
-  session->length = same;
+  session->held = session->length = same;
   return same;
 }
 
@@ -131,9 +148,26 @@ static heed_status check_run(const heed_session *session, const int32_t *ids, in
   return check_ids(context, session->model, ids, count);
 }
 
+/* Tokens of the next `count` that run as usual: all, or those that a stream still has room for. */
+static int64_t straight_rows(const heed_session *session, int64_t count) {
+  return session->stream ? HD_CLAMP(hd_stream_size(session->stream) - session->length, 0, count) : count;
+}
+
 /* The rows of [begin, begin + n) of a run of count whose logits are wanted: those among the last `rows`. */
 static int64_t rows_within(int64_t count, int64_t rows, int64_t begin, int64_t n) {
   return HD_MAX(0, HD_MIN(n, begin + n - (count - rows)));
+}
+
+/* Takes in tokens that have been run. A stream, which has room for twice as many as it keeps, forgets all but the last when that is full. */
+static void take(heed_session *session, const int32_t *ids, int64_t count) {
+  const int64_t size = session->stream ? hd_stream_size(session->stream) : INT64_MAX / 4;
+  if (session->held + count > 2 * size) {
+    memmove(session->ids, session->ids + session->held - size, (size_t)size * sizeof *ids);
+    session->held = size;
+  }
+  memcpy(session->ids + session->held, ids, (size_t)count * sizeof *ids);
+  session->held += count;
+  session->length += count;
 }
 
 /* Layers hold what the session does: they may have more after it went back or a run failed. */
@@ -152,35 +186,42 @@ heed_status heed_session_run(heed_session *session, const int32_t *ids, int64_t 
   HD_TRY(hd_options_read(context, "heed_watch", given, &watch, sizeof watch));
   HD_TRY(check_run(session, ids, count, logits, rows));
   if (given) HD_TRY(hd_watch_check(context, session->model, &watch));
+  const int64_t straight = straight_rows(session, count), start = session->length;
+  HD_REQUIRE(!given || straight == count, context, HEED_E_UNSUPPORTED, "%s: a stream that lets tokens go cannot be watched",
+             session->model->name);
 
   // A record covers all queries of the run, so a watched run is one pass; the n × m weights are then its memory anyway. An encoder's tokens see those behind them.
-  int64_t chunk = HD_MIN(given || spec->bidirectional ? count : session->chunk, count);
-  HD_TRY(hd_grow(context, "the tokens of a session", &session->ids, &session->ids_capacity, session->length + count, sizeof *ids));
+  const int64_t chunk = HD_MIN(given || spec->bidirectional ? count : session->chunk, count);
+  const int64_t kept = session->stream ? 2 * hd_stream_size(session->stream) : session->length + count;
+  HD_TRY(hd_grow(context, "the tokens of a session", &session->ids, &session->ids_capacity, kept, sizeof *ids));
   HD_TRY(hold(session));
   HD_TRY(hd_scratch_reserve(context, spec, &session->scratch, chunk));
-  for (int64_t begin = 0; begin < count; begin += chunk) {
-    int64_t n = HD_MIN(chunk, count - begin), wanted = logits ? rows_within(count, rows, begin, n) : 0;
-    const hd_span span = {.rows = n, .first = session->length + begin};
+  for (int64_t begin = 0, taken = 0, n; begin < count; begin += n) {
+    n = begin < straight ? HD_MIN(chunk, straight - begin) : 1;
+    const int64_t wanted = logits ? rows_within(count, rows, begin, n) : 0;
+    const hd_span span = {.rows = n, .first = start + begin};
     HD_TRY(hd_transformer_run(&(hd_pass){.context = context,
                                          .model = session->model,
                                          .cache = session->cache,
                                          .cross = session->cross,
+                                         .stream = session->stream,
                                          .scratch = &session->scratch,
                                          .ids = ids + begin,
                                          .spans = &span,
                                          .span_count = 1,
                                          .rows = n,
-                                         .capacity = session->capacity,
+                                         .capacity = session->stream ? hd_stream_size(session->stream) : session->capacity,
                                          .logits = logits,
                                          .logit_rows = wanted,
                                          .watch = given ? &watch : NULL,
                                          .progress_done = begin,
                                          .progress_total = count > 1 ? count : 0}));
     if (wanted) logits += wanted * hd_spec_outputs(spec);
+    if (begin + n < straight) continue;
+    // Only now: after an error the session holds what it held, and the next run drops what layers have beyond.
+    take(session, ids + taken, begin + n - taken);
+    taken = begin + n;
   }
-  // Only now: after an error the session holds what it held, and the next run drops what layers have beyond.
-  memcpy(session->ids + session->length, ids, (size_t)count * sizeof *ids);
-  session->length += count;
   return HEED_OK;
 }
 
@@ -207,7 +248,7 @@ heed_status heed_session_source(heed_session *session, const int32_t *ids, int64
   HD_TRY(hd_options_read(context, "heed_watch", given, &watch, sizeof watch));
   HD_TRY(check_source(session, ids, count));
   if (given) HD_TRY(hd_watch_check(context, session->model->encoder, &watch));
-  session->length = session->source_length = 0;
+  session->length = session->held = session->source_length = 0;
   const hd_span span = {.rows = count};
   HD_TRY(hd_sources_run(&(hd_pass){.context = context,
                                    .model = session->model,

@@ -32,6 +32,7 @@ typedef struct hd_span {
   int64_t source;   /* of the cross cache, likewise; where spec.cross */
 } hd_span;
 
+typedef struct hd_stream hd_stream;
 typedef struct hd_mixing hd_mixing;
 typedef struct hd_pass hd_pass;
 
@@ -41,6 +42,7 @@ struct hd_pass {
   heed_cache *cache;       /* NULL where the model is bidirectional: its sequences are within the pass; or where instead there are */
   hd_branches *branches;   /* with room for this pass: each span is one row, and they are its rows */
   const heed_cache *cross; /* of the sources; NULL unless spec.cross */
+  hd_stream *stream;       /* NULL: none; otherwise there is one span, of one row where that takes the place of another */
   hd_scratch *scratch;
   const int32_t *ids;   /* [rows] */
   const hd_span *spans; /* one behind the other, `rows` rows in all; those of one source are neighbours */
@@ -87,8 +89,9 @@ struct heed_session {
   heed_model *model;
   int64_t capacity, chunk;
   int64_t length;
-  int32_t *ids; /* [length]: what it holds */
-  int64_t ids_capacity;
+  int32_t *ids; /* [held]: what it holds, or of a stream the last of it */
+  int64_t held, ids_capacity;
+  hd_stream *stream;     /* NULL: none */
   heed_cache *cache;     /* a sequence a layer */
   heed_cache *cross;     /* of an encoder–decoder: what the source says to each layer; else NULL */
   int64_t source_length; /* 0: there is none yet */

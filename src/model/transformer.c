@@ -3,7 +3,7 @@
  * A pass takes rows of one or more sequences through all layers. Products, attention and row operations each give a row the same bits
  * whatever other rows are in the call; so a prompt may be cut into passes anywhere, which the session does. */
 #include "rows.h"
-#include "session.h"
+#include "stream.h"
 
 #include <math.h>
 
@@ -77,20 +77,26 @@ static heed_status feed_forward(const hd_pass *pass, int64_t i) {
 
 /* ---- attention ------------------------------------------------------------------------------------------------------------ */
 
+/* Rows [heads, rows, head_dim] turn by tables [rows, rotary_dim/2]. */
+static heed_status turn_rows(const hd_pass *pass, const heed_view *rows, float *cosines, float *sines, const heed_view *out) {
+  const hd_transformer_spec *spec = &pass->model->spec;
+  const heed_view cosine = heed_view_of(cosines, HEED_F32, 2, (int64_t[]){rows->dim[1], spec->rotary_dim / 2});
+  const heed_view sine = heed_view_of(sines, HEED_F32, 2, (int64_t[]){rows->dim[1], spec->rotary_dim / 2});
+  const heed_rope rope = {.size = sizeof rope,
+                          .interleaved = spec->positions == HD_POSITIONS_ROTARY_INTERLEAVED,
+                          .rotary_dim = spec->rotary_dim,
+                          .cosine = &cosine,
+                          .sine = &sine};
+  return heed_rope_apply(pass->context, &rope, rows, out);
+}
+
 /* Queries and keys turn to their positions, by the tables of this pass. Keys lie behind queries: one sweep turns both. */
 static heed_status turn(const hd_pass *pass, int64_t layer, int64_t qkv_stride) {
   const hd_transformer_spec *spec = &pass->model->spec;
   hd_scratch *s = pass->scratch;
   const bool local = hd_spec_turns_locally(spec, layer);
   const heed_view rows = {s->qkv, HEED_F32, 3, {spec->heads + spec->kv_heads, pass->rows, spec->head_dim}, {spec->head_dim, qkv_stride, 1}};
-  const heed_view cosine = heed_view_of(local ? s->local_cosine : s->cosine, HEED_F32, 2, (int64_t[]){pass->rows, spec->rotary_dim / 2});
-  const heed_view sine = heed_view_of(local ? s->local_sine : s->sine, HEED_F32, 2, (int64_t[]){pass->rows, spec->rotary_dim / 2});
-  const heed_rope rope = {.size = sizeof rope,
-                          .interleaved = spec->positions == HD_POSITIONS_ROTARY_INTERLEAVED,
-                          .rotary_dim = spec->rotary_dim,
-                          .cosine = &cosine,
-                          .sine = &sine};
-  return heed_rope_apply(pass->context, &rope, &rows, &rows);
+  return turn_rows(pass, &rows, local ? s->local_cosine : s->cosine, local ? s->local_sine : s->sine, &rows);
 }
 
 /* Queries and keys normed before they turn. */
@@ -125,6 +131,43 @@ static heed_status store(const hd_pass *pass, int64_t layer) {
   }
   return HEED_OK;
 }
+
+static bool wraps(const hd_pass *pass) { return hd_stream_wraps(pass->stream, pass->spans->first); }
+
+/* ---- streams --------------------------------------------------------------------------------------------------------------- */
+
+/* Keys of a layer's sinks, [kv_heads, sinks, head_dim]. */
+static heed_view sinks_of(const hd_pass *pass, float *keys, int64_t first, int64_t count) {
+  const int64_t d = pass->model->spec.head_dim, heads = pass->model->spec.kv_heads;
+  return (heed_view){keys + first * heads * d, HEED_F32, 3, {heads, count, d}, {d, heads * d, 1}};
+}
+
+/* What the first tokens of a stream say before it turns. */
+static void keep_sinks(const hd_pass *pass, int64_t layer) {
+  const hd_stream *stream = pass->stream;
+  const hd_transformer_spec *spec = &pass->model->spec;
+  const int64_t width = spec->kv_heads * spec->head_dim, stride = pass->model->layers->qkv.outputs, first = pass->spans->first;
+  for (int64_t i = first; i < HD_MIN(first + pass->rows, stream->sinks); i++)
+    memcpy(hd_stream_keys(stream, spec, layer) + i * width, pass->scratch->qkv + (i - first) * stride + spec->heads * spec->head_dim,
+           (size_t)width * sizeof(float));
+}
+
+/* The token takes the place of the oldest in the window, and the sinks turn to where they now stand. */
+static heed_status store_in_stream(const hd_pass *pass, int64_t layer) {
+  const hd_stream *stream = pass->stream;
+  const hd_transformer_spec *spec = &pass->model->spec;
+  const bool local = hd_spec_turns_locally(spec, layer);
+  const int64_t q = spec->heads * spec->head_dim, kv = spec->kv_heads * spec->head_dim;
+  const heed_view k = heads_of(pass, 0, 1, q, spec->kv_heads), v = heads_of(pass, 0, 1, q + kv, spec->kv_heads);
+  const heed_view keys = sinks_of(pass, hd_stream_keys(stream, spec, layer), 0, stream->sinks);
+  const heed_view turned = sinks_of(pass, stream->turned, 0, stream->sinks);
+  const int64_t number = pass->spans->sequence * spec->layers + layer;
+  HD_TRY(heed_cache_write(pass->cache, number, hd_stream_slot(stream, pass->spans->first), &k, &v));
+  HD_TRY(turn_rows(pass, &keys, local ? stream->local_cosine : stream->cosine, local ? stream->local_sine : stream->sine, &turned));
+  return heed_cache_write(pass->cache, number, 0, &turned, NULL);
+}
+
+/* ---- mixing ---------------------------------------------------------------------------------------------------------------- */
 
 static bool watches(const heed_watch *watch, int64_t layer) {
   if (!watch) return false;
@@ -226,7 +269,7 @@ static heed_attention attention_of(const hd_pass *pass, heed_stage stage, int64_
       .size = sizeof a, .has_scale = spec->attention_scale != 0, .scale = spec->attention_scale, .softcap = spec->attention_softcap};
   if (e->count > 1) a.key_lengths = e->length;
   if (stage == HEED_STAGE_CROSS) return a;
-  const int64_t window = hd_spec_window(spec, layer);
+  const int64_t window = wraps(pass) ? 0 : hd_spec_window(spec, layer); // a stream holds no key beyond it, and in no order
   a.causal = !spec->bidirectional;
   a.has_window_left = window > 0;
   a.window_left = window > 0 ? window - 1 : 0;
@@ -285,8 +328,9 @@ static heed_status self_attention(const hd_pass *pass, int64_t i) {
   const float *in = sublayer_input(pass, &layer->attention_norm);
   HD_TRY(hd_stack_product(pass->context, &layer->qkv, in, pass->rows, spec->width, pass->scratch->qkv, stride));
   if (spec->side_norm != HD_SIDE_NORM_NONE) norm_sides(pass, layer);
+  if (pass->stream) keep_sinks(pass, i);
   if (hd_spec_rotates(spec)) HD_TRY(turn(pass, i, stride));
-  if (!spec->bidirectional) HD_TRY(store(pass, i));
+  if (!spec->bidirectional) HD_TRY((wraps(pass) ? store_in_stream : store)(pass, i));
   if (spec->parallel) HD_TRY(feed_forward(pass, i)); // both read this stream, which attention needs no more
   return attend_and_add(pass, pass->stage, i, stride, &layer->output, &layer->attention_norm, &layer->attention_post);
 }
@@ -347,9 +391,10 @@ static void turn_table(const hd_pass *pass, const hd_rope_turns *turns, float *c
   }
 }
 
-/* What each row turns by. */
+/* What each row turns by, and the sinks of a stream that has gone round. */
 static void turn_tables(const hd_pass *pass) {
   const heed_model *model = pass->model;
+  const hd_stream *stream = wraps(pass) ? pass->stream : NULL;
   double frequency[HD_MAX_HEAD_DIM / 2];
   hd_rope_turns turns = model->turns;
   // By the longest that the sequences may become, so that neither passes nor tokens to come change what is in the cache.
@@ -361,6 +406,11 @@ static void turn_tables(const hd_pass *pass) {
   }
   turn_table(pass, &turns, pass->scratch->cosine, pass->scratch->sine);
   if (model->spec.rotary_local.size) turn_table(pass, &model->local, pass->scratch->local_cosine, pass->scratch->local_sine);
+  if (!stream) return;
+  const int64_t first = hd_stream_first(stream, pass->spans->first);
+  hd_rope_table(pass->context, &turns, first, stream->sinks, stream->cosine, stream->sine);
+  if (model->spec.rotary_local.size)
+    hd_rope_table(pass->context, &model->local, first, stream->sinks, stream->local_cosine, stream->local_sine);
 }
 
 heed_status hd_transformer_run(const hd_pass *pass) {
