@@ -360,6 +360,19 @@ class Generate(Case):
         self.assertTrue(self.EXPECTED.startswith(prompt + self.prints("generate", STORIES, "-p", prompt, "-n", "20")[:-1]))
         self.assertTrue(self.EXPECTED.startswith(prompt + self.prints("generate", STORIES, "-p", "-", "-n", "20", stdin=prompt.encode())[:-1]))
 
+    def test_endless(self):
+        # as long as nothing is let go it is the plain text; then it goes on beyond the context of 512
+        self.assertEqual(self.prints("generate", STORIES, "-n", "200", "--stream-window", "300"), self.EXPECTED + "\n")
+        said = json.loads(self.prints("generate", STORIES, "-n", "700", "--stream-window", "60", "--sinks", "2", "--ignore-end", "--json"))
+        self.assertEqual(len(said["ids"]), 700)
+        self.assertTrue(self.EXPECTED.startswith(said["text"][:100]))
+        for said, options in {
+            "--sinks: needs --stream-window": ["--sinks", "3"],
+            "a stream of 5 sinks and a window of 4 tokens": ["--stream-window", "4", "--sinks", "5"],
+            "allowed 512 in all, the context of the model": ["--stream-window", "512"],
+        }.items():
+            self.refuses(USAGE if "needs" in said else FAILED, [said], "generate", STORIES, *options)
+
     def test_quantised(self):
         self.assertGreater(len(self.prints("generate", STORIES_Q8, "-n", "50")), 100)
 
