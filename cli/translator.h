@@ -49,7 +49,7 @@ typedef struct search_values {
              .choices = EARLY_CHOICES),                                                                                                    \
       OPTION("max-tokens", 0, WHOLE, "N", field.most, "tokens of a result (default: what the model allows, at most 256)", .low = 1,        \
              .high = 1e6),                                                                                                                 \
-      OPTION("batch", 0, WHOLE, "N", field.batch, "sentences under way at once (default 32)", .low = 1, .high = 4096)
+      OPTION("batch", 0, WHOLE, "N", field.batch, "sentences under way at once (default: 32 for each thread)", .low = 1, .high = 4096)
 
 /* Refuses what the model does not allow. */
 int search_options(const translator *t, const search_values *v, heed_translate_options *out);
