@@ -6,9 +6,9 @@
 #include "attention_sample.h"
 
 /* Everything that has a gradient. */
-enum { X_QUERY, X_KEY, X_VALUE, W_QKV, B_QKV, W_Q, W_K, W_V, B_Q, B_K, B_V, W_O, B_O, BIAS, SINK, ARRAYS };
-static const char *const array_names[ARRAYS] = {"x_query", "x_key", "x_value", "w_qkv", "b_qkv", "w_q",  "w_k", "w_v",
-                                                "b_q",     "b_k",   "b_v",     "w_o",   "b_o",   "bias", "sink"};
+enum { X_QUERY, X_KEY, X_VALUE, W_QKV, B_QKV, W_Q, W_K, W_V, B_Q, B_K, B_V, W_O, B_O, BIAS, SINK, RELATIVE, ARRAYS };
+static const char *const array_names[ARRAYS] = {"x_query", "x_key", "x_value", "w_qkv", "b_qkv", "w_q",  "w_k",  "w_v",
+                                                "b_q",     "b_k",   "b_v",     "w_o",   "b_o",   "bias", "sink", "relative"};
 
 /* data NULL: the call has no such array. */
 typedef struct layer_array {
@@ -38,9 +38,9 @@ static inline void layer_array_new(layer_array *to, random_source *r, double siz
 
 /* The fields of the description in the order of the arrays. */
 static inline void layer_fields(heed_multi_head *layer, heed_attention *a, const heed_view **field[ARRAYS]) {
-  const heed_view **const all[ARRAYS] = {NULL,        NULL,        NULL,        &layer->w_qkv, &layer->b_qkv,
-                                         &layer->w_q, &layer->w_k, &layer->w_v, &layer->b_q,   &layer->b_k,
-                                         &layer->b_v, &layer->w_o, &layer->b_o, &a->bias,      &a->sink};
+  const heed_view **const all[ARRAYS] = {NULL,        NULL,        NULL,        &layer->w_qkv, &layer->b_qkv, &layer->w_q,
+                                         &layer->w_k, &layer->w_v, &layer->b_q, &layer->b_k,   &layer->b_v,   &layer->w_o,
+                                         &layer->b_o, &a->bias,    &a->sink,    &a->relative};
   memcpy(field, all, sizeof all);
 }
 
@@ -99,6 +99,10 @@ static inline void layer_make(heed_context *context, layer_sample *s, random_sou
   if (below(r, 3) == 0) layer_array_new(&s->array[SINK], r, 1, 1, &s->heads);
   s->a = (heed_attention){.size = sizeof s->a, .causal = below(r, 2), .align = HEED_ALIGN_END};
   if (below(r, 3) == 0) {
+    layer_array_new(&s->array[RELATIVE], r, 1, 2, (int64_t[]){8, s->heads});
+    s->a.relative_distance = 20;
+  }
+  if (below(r, 3) == 0) {
     s->lengths = malloc((size_t)s->batch * sizeof *s->lengths);
     for (int64_t b = 0; b < s->batch; b++) s->lengths[b] = below(r, s->m + 1);
     s->a.key_lengths = s->lengths;
@@ -134,8 +138,9 @@ static inline heed_status layer_try_forward(heed_context *context, const layer_s
 /* Gradients of all arrays into the views given. */
 static inline heed_multi_head_gradients layer_gradients(const layer_sample *s, const heed_view *view[ARRAYS]) {
   heed_multi_head_gradients to = {.size = sizeof to};
-  const heed_view **const field[ARRAYS] = {&to.dx_query, &to.dx_key, &to.dx_value, &to.dw_qkv, &to.db_qkv, &to.dw_q,  &to.dw_k, &to.dw_v,
-                                           &to.db_q,     &to.db_k,   &to.db_v,     &to.dw_o,   &to.db_o,   &to.dbias, &to.dsink};
+  const heed_view **const field[ARRAYS] = {&to.dx_query, &to.dx_key, &to.dx_value, &to.dw_qkv,   &to.db_qkv, &to.dw_q,
+                                           &to.dw_k,     &to.dw_v,   &to.db_q,     &to.db_k,     &to.db_v,   &to.dw_o,
+                                           &to.db_o,     &to.dbias,  &to.dsink,    &to.drelative};
   for (int i = 0; i < ARRAYS; i++) *field[i] = s->array[i].data ? view[i] : NULL;
   return to;
 }

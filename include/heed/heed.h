@@ -524,6 +524,7 @@ typedef struct heed_multi_head_gradients {
   const heed_view *dw_q, *dw_k, *dw_v, *db_q, *db_k, *db_v;
   const heed_view *dw_o, *db_o;
   const heed_view *dbias, *dsink; /* as in heed_attention_gradients */
+  const heed_view *drelative;     /* likewise */
 } heed_multi_head_gradients;
 
 /* The gradients of a loss whose gradient with respect to out is dout, after a forward pass with the same layer and inputs that filled `saved`. Sums over rows go from the first row of the

@@ -40,37 +40,59 @@ static bool is_visible(const hd_attn_tile *tile, int key, int lane) { return !ti
 
 static void add_buckets(const struct job *job, struct worker *w, int64_t piece, const hd_attn_tile *tile, int64_t k0) {
   const hd_problem *problem = job->from->problem;
+  const hd_lanes *lanes = &w->visit.lanes;
+  int64_t bucket[HD_KEY_TILE + HD_MAX_LANES], known = 0, first = 0; // of distances first + 0, 1, ...
   (void)piece;
-  for (int lane = 0; lane < w->visit.lanes.count; lane++) {
-    const int64_t position = position_of(problem, &w->visit.lanes, lane);
+  for (int lane = lanes->count - 1; lane >= 0; lane--) { // each lane's keys are a step farther ahead, unless a document begins between them
+    const int64_t distance = k0 - position_of(problem, lanes, lane);
     float *sums = w->sums + lane * job->buckets;
+    if (known == 0 || distance != first + known - tile->keys + 1) first = distance, known = 0;
+    for (; first + known < distance + tile->keys; known++) bucket[known] = hd_relative_bucket(&problem->a, first + known);
     for (int key = 0; key < tile->keys; key++)
-      if (is_visible(tile, key, lane))
-        sums[hd_relative_bucket(&problem->a, k0 + key - position)] += w->scratch.ds[key * tile->stride + lane];
+      if (is_visible(tile, key, lane)) sums[bucket[distance - first + key]] += w->scratch.ds[key * tile->stride + lane];
   }
 }
 
 /* ---- distances ------------------------------------------------------------------------------------------------------------------------- */
 
-static void add_distances(const struct job *job, struct worker *w, int64_t piece, const hd_attn_tile *tile, int64_t k0) {
+/* Rows [row, row + 64) of the piece: the tile's score gradients by distance, then one sum over lanes for each. */
+static void add_rows(const struct job *job, struct worker *w, const hd_attn_tile *tile, int64_t k0, const int64_t *position, int64_t row,
+                     int count, float *to) {
   const hd_problem *problem = job->from->problem;
-  const hd_scoring *s = problem->scoring;
   const hd_lanes *lanes = &w->visit.lanes;
-  const int64_t first = piece * PIECE_DISTANCES, end = HD_MIN(first + PIECE_DISTANCES, job->to->dim[1]), last = job->to->dim[1] - 1;
-  int64_t position[HD_MAX_LANES];
+  const int64_t stride = problem->kernels->tile_lanes, last = job->to->dim[1] - 1;
   const float *rows[HD_MAX_LANES];
-  hd_lane_rows(problem->kernels, &job->from->q, lanes, 0, problem->d, NULL, rows);
-  for (int lane = 0; lane < lanes->count; lane++) position[lane] = position_of(problem, lanes, lane);
-  // Of each distance between the ends ascending keys are ascending rows, whatever the width of tiles.
+  float *ds = w->scratch.rows; // [64][lanes]: copies of queries lie in place
+  uint64_t seen[HD_KEY_TILE] = {0};
+  const hd_attn_tile by_distance = {.keys = count, .stride = stride, .visible = seen};
+  memset(ds, 0, (size_t)(HD_KEY_TILE * stride) * sizeof *ds);
   for (int key = 0; key < tile->keys; key++)
     for (int lane = 0; lane < lanes->count; lane++) {
-      const int64_t row = hd_distance_row(&s->score, position[lane], k0 + key);
-      if (row < first || row >= end || !is_visible(tile, key, lane)) continue;
-      const float ds = w->scratch.ds[key * tile->stride + lane];
-      if (row == 0) w->ends[lane] += ds;
-      else if (row == last) w->ends[HD_MAX_LANES + lane] += ds;
-      else problem->kernels->scale(rows[lane] + s->columns, ds, job->columns, true, w->sums + (row - first) * job->columns);
+      const int64_t at = hd_distance_row(&problem->scoring->score, position[lane], k0 + key), of = at - row;
+      if (of < 0 || of >= count || at == 0 || at == last || !is_visible(tile, key, lane)) continue;
+      seen[of] |= (uint64_t)1 << lane;
+      ds[of * stride + lane] = w->scratch.ds[key * tile->stride + lane];
     }
+  hd_lane_rows(problem->kernels, &job->from->q, lanes, problem->scoring->columns, job->columns, NULL, rows);
+  problem->kernels->attn_backward_keys(&by_distance, ds, lanes->count, rows, job->columns, to);
+}
+
+static void add_distances(const struct job *job, struct worker *w, int64_t piece, const hd_attn_tile *tile, int64_t k0) {
+  const hd_problem *problem = job->from->problem;
+  const hd_lanes *lanes = &w->visit.lanes;
+  const int64_t first = piece * PIECE_DISTANCES, end = HD_MIN(first + PIECE_DISTANCES, job->to->dim[1]), last = job->to->dim[1] - 1;
+  int64_t position[HD_MAX_LANES], low = end, high = first - 1;
+  for (int lane = 0; lane < lanes->count; lane++) position[lane] = position_of(problem, lanes, lane);
+  for (int lane = 0; lane < lanes->count; lane++)
+    for (int key = 0; key < tile->keys; key++) {
+      const int64_t row = hd_distance_row(&problem->scoring->score, position[lane], k0 + key);
+      if (row < first || row >= end || !is_visible(tile, key, lane)) continue;
+      low = HD_MIN(low, row), high = HD_MAX(high, row);
+      if (row == 0 || row == last) w->ends[(row == 0 ? 0 : HD_MAX_LANES) + lane] += w->scratch.ds[key * tile->stride + lane];
+    }
+  // Of each distance between the ends ascending keys are ascending rows, so each is one chain over rows, whatever the width of tiles.
+  for (int64_t row = low; row <= high; row += HD_KEY_TILE)
+    add_rows(job, w, tile, k0, position, row, (int)HD_MIN(HD_KEY_TILE, high + 1 - row), w->sums + (row - first) * job->columns);
 }
 
 /* The rows at the ends have many keys a query: each query's are summed first. */
@@ -184,8 +206,9 @@ static heed_status prepare(struct job *job) {
   int64_t each = 0;
   job->pieces = hd_ceil_div(job->table ? problem->queries : job->to->dim[1], job->table ? PIECE_ROWS : PIECE_DISTANCES);
   job->buckets = job->table ? job->to->dim[0] : 0;
-  job->columns = job->table ? 0 : problem->key_width;
-  job->sum_floats = job->table ? lanes * job->buckets : PIECE_DISTANCES * job->columns;
+  job->columns = job->table ? 0 : problem->scoring->columns;
+  job->sum_floats =
+      job->table ? lanes * job->buckets : (PIECE_DISTANCES + HD_KEY_TILE) * job->columns; // a kernel may run past the last row
   job->workers = hd_workers(context, problem->heads * job->pieces);
   const hd_part own[] = {{NULL, 1, job->sum_floats}, {NULL, 2, HD_MAX_LANES}};
   HD_REQUIRE(hd_visit_cut(problem, &(hd_visit){0}, NULL, &each) && hd_visit_scratch_cut(problem, 1, &(hd_visit_scratch){0}, NULL, &each) &&

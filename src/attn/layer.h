@@ -72,7 +72,7 @@ void hd_layer_copy(const hd_layer *layer, const heed_view *from, const heed_view
 typedef struct hd_layer_gradients {
   bool accumulate;
   heed_view dx[HD_PROJECTIONS], dw[HD_PROJECTIONS], db[HD_PROJECTIONS], dw_o, db_o;
-  const heed_view *dbias, *dsink;
+  const heed_view *dbias, *dsink, *drelative;
 } hd_layer_gradients;
 /* x: the inputs as the caller gave them. Parts of packed gradients and inputs of rank 2 are brought to the form that the layer has. */
 heed_status hd_layer_gradients_read(hd_layer *layer, const heed_view *const x[HD_PROJECTIONS], const heed_multi_head_gradients *gradients,

@@ -21,8 +21,8 @@ heed_status hd_layer_gradients_read(hd_layer *layer, const heed_view *const x[HD
   heed_multi_head_gradients to = {.size = sizeof to};
   HD_REQUIRE(gradients, layer->context, HEED_E_ARGUMENT, "heed_multi_head_gradients: null");
   HD_TRY(hd_options_read(layer->context, "heed_multi_head_gradients", gradients, &to, sizeof to));
-  *out = (hd_layer_gradients){.accumulate = to.accumulate, .dbias = to.dbias, .dsink = to.dsink};
-  heed_view dw_qkv = {0}, db_qkv = {0}, dbias, dsink;
+  *out = (hd_layer_gradients){.accumulate = to.accumulate, .dbias = to.dbias, .dsink = to.dsink, .drelative = to.drelative};
+  heed_view dw_qkv = {0}, db_qkv = {0}, dbias, dsink, drelative;
   HD_TRY(read_one(layer, to.dx_query, "dx_query", x[HD_Q], &out->dx[HD_Q]));
   HD_TRY(read_one(layer, to.dx_key, "dx_key", x[HD_K], &out->dx[HD_K]));
   HD_TRY(read_one(layer, to.dx_value, "dx_value", x[HD_V], &out->dx[HD_V]));
@@ -38,6 +38,7 @@ heed_status hd_layer_gradients_read(hd_layer *layer, const heed_view *const x[HD
   HD_TRY(read_one(layer, to.db_o, "db_o", of->b_o, &out->db_o));
   HD_TRY(read_one(layer, to.dbias, "dbias", layer->problem.a.bias, &dbias));
   HD_TRY(read_one(layer, to.dsink, "dsink", layer->problem.a.sink, &dsink));
+  HD_TRY(read_one(layer, to.drelative, "drelative", layer->problem.a.relative, &drelative));
   if (to.dw_qkv) hd_layer_unpack(layer, &dw_qkv, out->dw);
   if (to.db_qkv) hd_layer_unpack(layer, &db_qkv, out->db);
   for (int i = 0; i < HD_PROJECTIONS; i++)
@@ -141,7 +142,7 @@ static heed_status attend(const struct pass *pass) {
   const hd_layer_gradients *to = pass->to;
   heed_view y[HD_PROJECTIONS], dy[HD_PROJECTIONS], rows = hd_layer_heads(layer, &pass->d), lse = hd_layer_lse(layer, &pass->saved);
   const heed_view heads = hd_layer_split(hd_layer_heads(layer, &pass->saved), layer->heads), dheads = hd_layer_split(rows, layer->heads);
-  bool asked = to->dbias || to->dsink, each[HD_PROJECTIONS];
+  bool asked = to->dbias || to->dsink || to->drelative, each[HD_PROJECTIONS];
   for (int i = 0; i < HD_PROJECTIONS; i++) {
     int64_t count = i == HD_Q ? layer->heads : layer->kv_heads;
     y[i] = hd_layer_split(hd_layer_projected(layer, &pass->saved, i, i + 1), count);
@@ -156,7 +157,8 @@ static heed_status attend(const struct pass *pass) {
                                               .dk = each[HD_K] ? &dy[HD_K] : NULL,
                                               .dv = each[HD_V] ? &dy[HD_V] : NULL,
                                               .dbias = to->dbias,
-                                              .dsink = to->dsink};
+                                              .dsink = to->dsink,
+                                              .drelative = to->drelative};
   return heed_attention_backward(layer->context, layer->of.attention, &y[HD_Q], &y[HD_K], &y[HD_V], &heads, &lse, &dheads, &gradients);
 }
 

@@ -126,8 +126,13 @@ static heed_status backward(const hd_layer *layer, const heed_view *dout, const 
   drop(layer, dout, &a->dout);
   back_to_input(&a->dout, &layer->w_o, &a->dheads);
   heed_view dheads = hd_layer_split(a->dheads, layer->heads);
-  const heed_attention_gradients gradients = {
-      .size = sizeof gradients, .dq = &dy[HD_Q], .dk = &dy[HD_K], .dv = &dy[HD_V], .dbias = to->dbias, .dsink = to->dsink};
+  const heed_attention_gradients gradients = {.size = sizeof gradients,
+                                              .dq = &dy[HD_Q],
+                                              .dk = &dy[HD_K],
+                                              .dv = &dy[HD_V],
+                                              .dbias = to->dbias,
+                                              .dsink = to->dsink,
+                                              .drelative = to->drelative};
   HD_TRY(heed_attention_backward_reference(layer->context, layer->of.attention, &y[HD_Q], &y[HD_K], &y[HD_V], &dheads, &gradients));
   back_to_weights(&a->dout, &a->heads, &to->dw_o, &to->db_o, to->accumulate);
   for (int i = 0; i < HD_PROJECTIONS; i++) {

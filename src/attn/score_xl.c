@@ -175,25 +175,80 @@ static void scores(const hd_scoring *s, const hd_score_place *at) {
 
 /* ---- gradients --------------------------------------------------------------------------------------------------------------------- */
 
-/* dq of both copies: Σ over visible keys, ascending, of dS k and dS r. */
+/* Sums over rows of keys or distances, a lane each: what query_gradients makes of score gradients. */
+typedef struct sums {
+  uint64_t seen[HD_MAX_LANES]; /* of each lane, which rows its pairs have */
+  float *ds;                   /* [lanes][64] */
+  float *to;                   /* [lanes][columns] */
+} sums;
+
+/* Adds Σ over rows, ascending, of ds row, to sums->to. Rows are as wide as `columns`. */
+static void add_rows(const hd_scoring *s, const hd_score_place *at, const sums *sums, const float *with, int64_t stride, int count) {
+  const float *rows[HD_KEY_TILE];
+  const hd_attn_tile tile = {.keys = at->lanes->count, .stride = HD_KEY_TILE, .visible = sums->seen};
+  for (int row = 0; row < count; row++) rows[row] = with + row * stride;
+  at->problem->kernels->attn_backward_keys(&tile, sums->ds, count, rows, s->columns, sums->to);
+}
+
+/* The same, row by row, where rows are narrower: nothing may be read behind them. */
+static void add_pairs(const hd_scoring *s, const hd_score_place *at, const sums *sums, const float *with, int64_t stride, int count) {
+  for (int lane = 0; lane < at->lanes->count; lane++)
+    for (int row = 0; row < count; row++)
+      if (sums->seen[lane] >> row & 1)
+        at->problem->kernels->scale(with + row * stride, sums->ds[lane * HD_KEY_TILE + row], at->problem->key_width, true,
+                                    sums->to + lane * s->columns);
+}
+
+/* Adds the sums of a tile, each one chain, to dq from a column on; the next begin at 0. */
+static void finish(const hd_scoring *s, const hd_score_place *at, const sums *sums, const hd_score_gradients *gradients, int64_t column) {
+  for (int lane = 0; lane < at->lanes->count; lane++) {
+    float *dq = gradients->dq + lane * gradients->query_columns + column;
+    at->problem->kernels->add(dq, sums->to + lane * s->columns, s->columns, dq);
+  }
+  memset(sums->to, 0, (size_t)(at->lanes->count * s->columns) * sizeof *sums->to);
+}
+
+static bool is_visible(const hd_attn_tile *tile, int key, int lane) { return !tile->visible || tile->visible[key] >> lane & 1; }
+
+static void clear(const hd_score_place *at, sums *sums) {
+  memset(sums->seen, 0, sizeof sums->seen);
+  memset(sums->ds, 0, (size_t)(at->lanes->count * HD_KEY_TILE) * sizeof *sums->ds);
+}
+
+/* dq of both copies: Σ over visible keys of dS k, and of dS r by distance. */
 static void query_gradients(const hd_scoring *s, const hd_score_place *at, const hd_score_gradients *to) {
   const hd_attn_tile *tile = at->tile;
-  const hd_kernels *kernels = at->problem->kernels;
-  const int64_t d = at->problem->key_width;
+  sums sums = {.ds = at->matrix, .to = at->rows};
+  void (*const add)(const hd_scoring *, const hd_score_place *, const struct sums *, const float *, int64_t, int) =
+      at->problem->key_width == s->columns ? add_rows : add_pairs;
+  memset(sums.to, 0, (size_t)(at->lanes->count * s->columns) * sizeof *sums.to);
+  clear(at, &sums);
+  for (int key = 0; key < tile->keys; key++)
+    for (int lane = 0; lane < at->lanes->count; lane++) {
+      sums.seen[lane] |= (uint64_t)is_visible(tile, key, lane) << key;
+      sums.ds[lane * HD_KEY_TILE + key] = to->ds[key * tile->stride + lane];
+    }
+  add(s, at, &sums, tile->k, tile->k_stride, tile->keys);
+  finish(s, at, &sums, to, 0);
   for (int part = 0; part < at->lanes->heads; part++) {
     stand stand;
+    int64_t low, high;
     find_stand(at, part, &stand);
-    for (int lane = stand.begin; lane < stand.end; lane++) {
-      float *dq = to->dq + lane * to->query_columns;
-      for (int key = 0; key < tile->keys; key++) {
-        if (tile->visible && !(tile->visible[key] >> lane & 1)) continue;
-        const float ds = to->ds[key * tile->stride + lane];
-        const int64_t row = hd_distance_row(&s->score, stand.position[lane], at->k0 + key);
-        kernels->scale(tile->k + key * tile->k_stride, ds, d, true, dq);
-        kernels->scale(hd_distance_at(s, stand.head, row), ds, d, true, dq + s->columns);
-      }
+    find_range(s, at, &stand, &low, &high);
+    for (int64_t row = low; row <= high; row += HD_KEY_TILE) {
+      const int count = (int)HD_MIN(HD_KEY_TILE, high + 1 - row);
+      clear(at, &sums);
+      for (int lane = stand.begin; lane < stand.end; lane++)
+        for (int key = 0; key < tile->keys; key++) {
+          const int64_t of = hd_distance_row(&s->score, stand.position[lane], at->k0 + key) - row;
+          if (of < 0 || of >= count || !is_visible(tile, key, lane)) continue;
+          sums.seen[lane] |= (uint64_t)1 << of;
+          sums.ds[lane * HD_KEY_TILE + of] += to->ds[key * tile->stride + lane];
+        }
+      add(s, at, &sums, hd_distance_at(s, stand.head, row), s->distance_row, count);
     }
   }
+  finish(s, at, &sums, to, s->columns);
 }
 
 static void gradients(const hd_scoring *s, const hd_score_place *at, const hd_score_gradients *to) {

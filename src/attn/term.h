@@ -26,6 +26,10 @@ typedef struct hd_term_kind {
 HD_TERM_LIST(HD_TERM_DECLARE)
 #undef HD_TERM_DECLARE
 
+/* The rows of a term that depends on key − position alone: lanes that stand one behind another share their numbers, so each is asked for once. */
+void hd_term_by_distance(const hd_problem *problem, const hd_lanes *lanes, int64_t k0, int64_t k1, float *scratch, const float **rows,
+                         float (*value)(const hd_problem *problem, int64_t head, int64_t distance));
+
 /* The row of the table of relative positions that key − position has. */
 int64_t hd_relative_bucket(const heed_attention *a, int64_t distance);
 

@@ -3,13 +3,12 @@
 
 static bool active(const hd_problem *problem) { return problem->a.alibi != NULL; }
 
+static float value(const hd_problem *problem, int64_t head, int64_t distance) {
+  return -(float)hd_per_head(problem->a.alibi, head) * (float)(distance < 0 ? -distance : distance);
+}
+
 static void rows(const hd_problem *problem, const hd_lanes *lanes, int64_t k0, int64_t k1, float *scratch, const float **rows) {
-  for (int lane = 0; lane < lanes->count; lane++) {
-    float slope = (float)hd_per_head(problem->a.alibi, lanes->head[lane]), *row = scratch + lane * (k1 - k0);
-    int64_t position = hd_problem_place(problem, lanes->batch, lanes->row[lane]).position;
-    for (int64_t key = k0; key < k1; key++) row[key - k0] = -slope * (float)(position > key ? position - key : key - position);
-    rows[lane] = row;
-  }
+  hd_term_by_distance(problem, lanes, k0, k1, scratch, rows, value);
 }
 
 const hd_term_kind hd_term_alibi = {.name = "alibi", .active = active, .rows = rows};

@@ -21,20 +21,14 @@ int64_t hd_relative_bucket(const heed_attention *a, int64_t distance) {
   return distance > 0 ? side + bucket_of(distance, side, a->relative_distance) : bucket_of(-distance, side, a->relative_distance);
 }
 
-static void rows(const hd_problem *problem, const hd_lanes *lanes, int64_t k0, int64_t k1, float *scratch, const float **rows) {
+static float value(const hd_problem *problem, int64_t head, int64_t distance) {
   const heed_view *table = problem->a.relative;
-  const int64_t size = (int64_t)heed_type_bytes(table->type);
-  for (int lane = 0; lane < lanes->count; lane++) {
-    const char *column = (const char *)table->data + lanes->head[lane] * table->stride[1] * size;
-    const int64_t position = hd_problem_place(problem, lanes->batch, lanes->row[lane]).position;
-    float *row = scratch + lane * (k1 - k0);
-    for (int64_t key = k0, last = -1; key < k1; key++) {
-      const int64_t bucket = hd_relative_bucket(&problem->a, key - position);
-      row[key - k0] = bucket == last ? row[key - k0 - 1] : (float)hd_element(column + bucket * table->stride[0] * size, table->type);
-      last = bucket;
-    }
-    rows[lane] = row;
-  }
+  const int64_t at = hd_relative_bucket(&problem->a, distance) * table->stride[0] + head * table->stride[1];
+  return (float)hd_element((const char *)table->data + at * (int64_t)heed_type_bytes(table->type), table->type);
+}
+
+static void rows(const hd_problem *problem, const hd_lanes *lanes, int64_t k0, int64_t k1, float *scratch, const float **rows) {
+  hd_term_by_distance(problem, lanes, k0, k1, scratch, rows, value);
 }
 
 const hd_term_kind hd_term_relative = {.name = "relative", .active = active, .rows = rows};
