@@ -158,7 +158,7 @@ struct hd_linear_walk {
   int64_t x_stride, y_stride;
   bool turned, sums_x;
   int64_t own_floats;
-  const hd_grid *read[2], *made[4]; /* what collect and make read and write, to be asked for ahead; or NULL */
+  const hd_grid *read[3], *made[4]; /* what collect and make read and write, to be asked for ahead; or NULL */
   /* Fills the chunk's rows x and y, or points *y to where they are; exponents, where features are projected: x is to be multiplied by 2^exponent, an integer, or −inf where the row is 0. Returns how many rows. */
   int64_t (*collect)(const hd_linear_walk *walk, float *own, int64_t kv, int64_t begin, int count, float *x, const float **y,
                      float *exponents);

@@ -103,22 +103,32 @@ static void weigh_row(const hd_linear *p, float factor, float *y, int64_t stride
 
 /* ---- products -------------------------------------------------------------------------------------------------------------------------- */
 
-/* rows [count][inputs] times a matrix [inputs][columns] into y, which may hold something to add to. */
-static void multiply(const hd_linear *p, const float *rows, int64_t stride, int64_t count, int64_t inputs, const float *w, int64_t columns,
-                     float *y, bool add, hd_triangle triangle, hd_asking *asking) {
-  const hd_rows_product product = {.rows = count,
-                                   .columns = columns,
-                                   .inputs = inputs,
-                                   .x = rows,
-                                   .x_row = triangle == HD_INPUTS_FROM_ROW ? 1 : stride,
-                                   .x_input = triangle == HD_INPUTS_FROM_ROW ? stride : 1,
-                                   .w = w,
-                                   .w_stride = columns,
-                                   .from = add ? y : NULL,
-                                   .y = y,
-                                   .y_stride = columns,
-                                   .triangle = triangle,
-                                   .asking = asking};
+/* rows [count][inputs] times a matrix [inputs][columns]; of a triangle FROM_ROW the rows are turned. */
+static hd_rows_product product_of(const float *rows, int64_t stride, int64_t count, int64_t inputs, const float *w, int64_t columns,
+                                  hd_triangle triangle) {
+  const bool turned = triangle == HD_INPUTS_FROM_ROW;
+  return (hd_rows_product){.rows = count,
+                           .columns = columns,
+                           .inputs = inputs,
+                           .x = rows,
+                           .x_row = turned ? 1 : stride,
+                           .x_input = turned ? stride : 1,
+                           .w = w,
+                           .w_stride = columns,
+                           .y_stride = columns,
+                           .triangle = triangle};
+}
+
+/* y = first · its matrix, and then the same chains go on. */
+static void multiply(const hd_linear *p, hd_rows_product first, const hd_rows_product *then, float *y, hd_asking *asking) {
+  first.y = y;
+  first.then = then;
+  first.asking = asking;
+  p->kernels->multiply_rows(&first);
+}
+
+static void add_product(const hd_linear *p, hd_rows_product product, float *y) {
+  product.from = product.y = y;
   p->kernels->multiply_rows(&product);
 }
 
@@ -167,11 +177,10 @@ static void make_queries(const hd_linear_walk *walk, float *memory, const hd_lin
   for (int64_t h = 0; h < p->group; h++) {
     const int64_t head = chunk->kv % p->kv_heads * p->group + h;
     find_gradients(job, &own, batch, head, chunk->begin, chunk->count, own.values);
-    multiply(p, own.values, job->v_stride, count, job->values, chunk->state->data, f, own.gradient, false, HD_WHOLE, chunk->asking);
-    if (chunk->x) {
-      multiply_pairs(p, own.values, job->v_stride, count, job->values, own.turned_y, power_of(chunk), own.pairs);
-      multiply(p, own.pairs, HD_CHUNK, count, count, chunk->x, f, own.gradient, true, HD_INPUTS_TO_ROW, chunk->asking);
-    }
+    const hd_rows_product before = product_of(own.values, job->v_stride, count, job->values, chunk->state->data, f, HD_WHOLE);
+    const hd_rows_product pairs = product_of(own.pairs, HD_CHUNK, count, count, chunk->x, f, HD_INPUTS_TO_ROW);
+    if (chunk->x) multiply_pairs(p, own.values, job->v_stride, count, job->values, own.turned_y, power_of(chunk), own.pairs);
+    multiply(p, before, chunk->x ? &pairs : NULL, own.gradient, chunk->asking);
     const float *rows =
         hd_linear_queries(p, &job->maps, batch, head, chunk->begin, chunk->count, own.raw, own.projected, own.features, own.exponents);
     find_weights(job, batch, head, chunk->begin, chunk->count, own.exponents, factor, power);
@@ -221,48 +230,60 @@ static int64_t collect_queries(const hd_linear_walk *walk, float *memory, int64_
   return p->group * count;
 }
 
-/* Rows of a chunk against its own queries, head after head. */
-static void add_own_queries(const hd_linear_walk *walk, const struct own *own, const hd_linear_chunk *chunk) {
+/* The pairs of a chunk's rows and its own queries of one head: weights, and their gradients. */
+static void find_pairs(const hd_linear_walk *walk, const struct own *own, const hd_linear_chunk *chunk, int64_t h) {
   const struct job *job = walk->job;
   const hd_linear *p = job->p;
-  const int64_t count = chunk->count, dv = hd_padded(p->dv);
-  hd_linear_turn(p, own->features, count, p->features, walk->x_stride, own->turned_x);
+  const int64_t count = chunk->count;
+  const float *x = chunk->x + h * count * walk->x_stride, *y = chunk->y + h * count * walk->y_stride;
+  multiply_pairs(p, x, walk->x_stride, count, p->features, own->turned_x, power_of(chunk), own->weights);
+  multiply_pairs(p, y, walk->y_stride, count, job->values, own->turned_y, power_of(chunk), own->pairs);
+}
+
+/* What the state says of the chunk's keys and values, and then its own queries, head after head. */
+static void find_gradient(const hd_linear_walk *walk, const struct own *own, const hd_linear_chunk *chunk) {
+  const struct job *job = walk->job;
+  const hd_linear *p = job->p;
+  const int64_t count = chunk->count, f = walk->x_stride, dv = hd_padded(p->dv);
+  const hd_rows_product keys = product_of(own->values, job->v_stride, count, job->values, chunk->state->data, f, HD_WHOLE);
+  const hd_rows_product values = product_of(own->features, f, count, p->features, own->turned_state, dv, HD_WHOLE);
+  if (!chunk->x) {
+    multiply(p, keys, NULL, own->gradient, chunk->asking);
+    multiply(p, values, NULL, own->out, chunk->asking);
+    return;
+  }
+  hd_linear_turn(p, own->features, count, p->features, f, own->turned_x);
   hd_linear_turn(p, own->values, count, job->values, job->v_stride, own->turned_y);
   for (int64_t h = 0; h < p->group; h++) {
-    const float *x = chunk->x + h * count * walk->x_stride, *y = chunk->y + h * count * walk->y_stride;
-    multiply_pairs(p, x, walk->x_stride, count, p->features, own->turned_x, power_of(chunk), own->weights);
-    multiply_pairs(p, y, walk->y_stride, count, job->values, own->turned_y, power_of(chunk), own->pairs);
-    hd_rows_product product = {.rows = count,
-                               .columns = dv,
-                               .inputs = count,
-                               .x = own->weights,
-                               .x_row = 1,
-                               .x_input = HD_CHUNK,
-                               .w = y,
-                               .w_stride = walk->y_stride,
-                               .from = own->out,
-                               .y = own->out,
-                               .y_stride = dv,
-                               .triangle = HD_INPUTS_FROM_ROW};
-    p->kernels->multiply_rows(&product);
-    multiply(p, own->pairs, HD_CHUNK, count, count, x, walk->x_stride, own->gradient, true, HD_INPUTS_FROM_ROW, chunk->asking);
+    const hd_rows_product own_keys = product_of(own->pairs, HD_CHUNK, count, count, chunk->x + h * count * f, f, HD_INPUTS_FROM_ROW);
+    hd_rows_product own_values =
+        product_of(own->weights, HD_CHUNK, count, count, chunk->y + h * count * walk->y_stride, dv, HD_INPUTS_FROM_ROW);
+    own_values.w_stride = walk->y_stride;
+    find_pairs(walk, own, chunk, h);
+    if (h == 0) {
+      multiply(p, keys, &own_keys, own->gradient, chunk->asking);
+      multiply(p, values, &own_values, own->out, chunk->asking);
+    } else {
+      add_product(p, own_keys, own->gradient);
+      add_product(p, own_values, own->out);
+    }
   }
 }
 
 static void make_keys(const hd_linear_walk *walk, float *memory, const hd_linear_chunk *chunk) {
   const struct job *job = walk->job;
   const hd_linear *p = job->p;
-  const struct own own = own_of(job, memory);
+  struct own own = own_of(job, memory);
   const int64_t batch = chunk->kv / p->kv_heads, head = chunk->kv % p->kv_heads, count = chunk->count;
   const int64_t f = walk->x_stride, dv = hd_padded(p->dv);
+  if (job->to.dk.size) own.dx = hd_linear_rows_to(&job->to.dk, batch, head, chunk->begin, own.dx, hd_padded(p->d));
+  if (job->to.dv.size) own.out = hd_linear_rows_to(&job->to.dv, batch, head, chunk->begin, own.out, dv);
   const float *keys =
       hd_linear_keys(p, &job->maps, batch, head, chunk->begin, chunk->count, own.raw, own.projected, own.features, own.exponents);
   find_values(job, batch, head, chunk->begin, chunk->count, own.values);
-  multiply(p, own.values, job->v_stride, count, job->values, chunk->state->data, f, own.gradient, false, HD_WHOLE, chunk->asking);
   const hd_rectangle turned = {chunk->state->data, HEED_F32, 1, f};
   p->kernels->gather(&turned, p->features, p->dv, own.turned_state, dv);
-  multiply(p, own.features, f, count, p->features, own.turned_state, dv, own.out, false, HD_WHOLE, chunk->asking);
-  if (chunk->x) add_own_queries(walk, &own, chunk);
+  find_gradient(walk, &own, chunk);
   for (int i = 0; i < chunk->count && (hd_linear_projects(p) || hd_linear_masks(p)); i++) {
     const bool counts = hd_linear_counts(p, batch, chunk->begin + i);
     if (counts && !hd_linear_projects(p)) continue;
@@ -309,8 +330,8 @@ static heed_status run(struct job *job) {
   walk.rows = p->keys;
   walk.row_group = p->group;
   walk.collect = collect_queries;
-  walk.read[0] = &p->q, walk.read[1] = &job->dout;
-  walk.made[0] = &p->k, walk.made[1] = &p->v;
+  walk.read[0] = &p->q, walk.read[1] = &job->dout, walk.read[2] = &job->out;
+  walk.made[0] = &p->k, walk.made[1] = &p->v, walk.made[2] = &job->to.dk, walk.made[3] = &job->to.dv;
   walk.make = make_keys;
   return hd_linear_walk_run(&walk);
 }

@@ -75,9 +75,19 @@ static void find_pairs(const struct job *job, const struct own *own, const hd_li
     p->kernels->row_scale(own->pairs, chunk->count * HD_CHUNK, hd_linear_power(chunk->exponent - chunk->state->exponent));
 }
 
+/* What lies before, and then the chunk's own keys, in one chain. */
 static void multiply_values(const hd_linear_walk *walk, const struct own *own, const hd_linear_chunk *chunk) {
   const hd_linear *p = walk->p;
-  hd_rows_product product = {
+  const hd_rows_product pairs = {
+      .inputs = chunk->count,
+      .x = own->pairs,
+      .x_row = HD_CHUNK,
+      .x_input = 1,
+      .w = chunk->y,
+      .w_stride = walk->y_stride,
+      .triangle = HD_INPUTS_TO_ROW,
+  };
+  const hd_rows_product product = {
       .rows = chunk->count,
       .columns = walk->y_stride,
       .inputs = p->features,
@@ -89,15 +99,8 @@ static void multiply_values(const hd_linear_walk *walk, const struct own *own, c
       .y = own->rows,
       .y_stride = walk->y_stride,
       .asking = chunk->asking,
+      .then = chunk->x ? &pairs : NULL,
   };
-  p->kernels->multiply_rows(&product);
-  if (!chunk->x) return;
-  product.inputs = chunk->count;
-  product.x = own->pairs;
-  product.x_row = HD_CHUNK;
-  product.w = chunk->y;
-  product.from = product.y;
-  product.triangle = HD_INPUTS_TO_ROW;
   p->kernels->multiply_rows(&product);
 }
 

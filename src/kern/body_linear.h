@@ -26,8 +26,8 @@ INLINE void rows_next(const float *x[ROW_TRIPLES], int64_t x_input) {
   for (int t = 0; t < ROW_TRIPLES; t++) x[t] += x_input;
 }
 
-/* Inputs between two rows that are asked for: so rarely that the line buffers do not fill, so often that a chunk's products ask for all that the next chunk reads. */
-enum { ROWS_ASK = 4 };
+/* Inputs between two rows that are asked for: so rarely that the line buffers do not fill, so often that a chunk's products ask for most of what the next chunk reads. */
+enum { ROWS_ASK = 8 };
 
 INLINE void rows_ask(hd_asking *asking) {
   if (!asking || asking->next == asking->count) return;
@@ -37,18 +37,12 @@ INLINE void rows_ask(hd_asking *asking) {
   if (--rows->rows == 0) asking->next++;
 }
 
-INLINE void rows_tile(const hd_rows_product *p, int64_t row, int64_t column, const int rows, const int vectors) {
-  vf sum[GEMM_ROWS][GEMM_VECTORS];
-  const float *x[ROW_TRIPLES], *w = p->w + column;
+/* The chains go on with one product's inputs, as far as rows see them. */
+INLINE void rows_chain(vf sum[GEMM_ROWS][GEMM_VECTORS], const hd_rows_product *p, hd_asking *asking, int64_t row, int64_t column,
+                       const int rows, const int vectors) {
   const int64_t x_row = p->x_row, x_input = p->x_input, w_stride = p->w_stride;
-  float *y = p->y + row * p->y_stride + column;
-  int64_t stride = p->y_stride, i = 0, end = p->inputs;
-#pragma GCC unroll 8
-  for (int r = 0; r < rows; r++)
-#pragma GCC unroll 8
-    for (int v = 0; v < vectors; v++) sum[r][v] = p->from ? v_load(p->from + (row + r) * stride + column + v * LANES) : v_set(0.0f);
-  if (p->triangle == HD_INPUTS_FROM_ROW) i = row;
-  if (p->triangle == HD_INPUTS_TO_ROW) end = HD_MIN(row + 1, end);
+  const float *x[ROW_TRIPLES], *w = p->w + column;
+  int64_t i = p->triangle == HD_INPUTS_FROM_ROW ? row : 0, end = p->triangle == HD_INPUTS_TO_ROW ? HD_MIN(row + 1, p->inputs) : p->inputs;
   w += i * w_stride;
 #pragma GCC unroll 8
   for (int t = 0; t < ROW_TRIPLES; t++) x[t] = p->x + (row + 3 * t) * x_row + i * x_input;
@@ -64,20 +58,21 @@ INLINE void rows_tile(const hd_rows_product *p, int64_t row, int64_t column, con
   }
 #pragma GCC unroll 1
   for (; i + ROWS_ASK <= end; i += ROWS_ASK) {
-    rows_ask(p->asking);
-#pragma GCC unroll 4
-    for (int j = 0; j < ROWS_ASK; j++) {
+    rows_ask(asking);
+#pragma GCC unroll 1
+    for (int j = 0; j < ROWS_ASK; j += 2) {
       rows_step(sum, x, x_row, w, 0, rows, vectors);
       rows_next(x, x_input);
-      w += w_stride;
+      rows_step(sum, x, x_row, w + w_stride, 0, rows, vectors);
+      rows_next(x, x_input);
+      w += 2 * w_stride;
     }
   }
 #pragma GCC unroll 1
-  while (i < end) {
+  for (; i < end; i++) {
     rows_step(sum, x, x_row, w, 0, rows, vectors);
     rows_next(x, x_input);
     w += w_stride;
-    i++;
   }
   if (p->triangle == HD_INPUTS_TO_ROW) {
 #pragma GCC unroll 8
@@ -89,6 +84,18 @@ INLINE void rows_tile(const hd_rows_product *p, int64_t row, int64_t column, con
       i++;
     }
   }
+}
+
+INLINE void rows_tile(const hd_rows_product *p, int64_t row, int64_t column, const int rows, const int vectors) {
+  vf sum[GEMM_ROWS][GEMM_VECTORS];
+  float *y = p->y + row * p->y_stride + column;
+  int64_t stride = p->y_stride;
+#pragma GCC unroll 8
+  for (int r = 0; r < rows; r++)
+#pragma GCC unroll 8
+    for (int v = 0; v < vectors; v++) sum[r][v] = p->from ? v_load(p->from + (row + r) * stride + column + v * LANES) : v_set(0.0f);
+#pragma GCC unroll 1
+  for (const hd_rows_product *part = p; part; part = part->then) rows_chain(sum, part, p->asking, row, column, rows, vectors);
   FORGET(y);
   FORGET(stride);
 #pragma GCC unroll 8
@@ -135,12 +142,22 @@ void KERNEL(multiply_rows)(const hd_rows_product *p) {
 /* ---- features ----------------------------------------------------------------------------------------------------------------------- */
 
 /* elu(x) + 1 is max(x, 0) + e^min(x, 0), which above 0 is x + 1 and below it e^x; a NaN stays one. */
+INLINE vf feature(vf x, const bool elu) {
+  const vf zero = v_set(0.0f), above = v_max(zero, x); // the order of max and min keeps NaN
+  return elu ? v_add(above, v_exp(v_min(zero, x))) : above;
+}
+
+INLINE void features_of(const float *x, int64_t n, float *out, const bool elu) {
+  int64_t i = 0;
+  for (; i + 4 * LANES <= n; i += 4 * LANES)
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; v++) v_store(out + i + v * LANES, feature(v_load(x + i + v * LANES), elu));
+  for (; i < n; i += LANES) row_store(out + i, n - i, feature(row_load(x + i, n - i), elu));
+}
+
 void KERNEL(features)(bool elu, const float *x, int64_t n, float *out) {
-  const vf zero = v_set(0.0f);
-  for (int64_t i = 0; i < n; i += LANES) {
-    const vf value = row_load(x + i, n - i), above = v_max(zero, value); // the order of max and min keeps NaN
-    row_store(out + i, n - i, elu ? v_add(above, v_exp(v_min(zero, value))) : above);
-  }
+  if (elu) features_of(x, n, out, true);
+  else features_of(x, n, out, false);
 }
 
 /* The slope of elu(x) + 1 is min(y, 1), where y is its value, that of max(x, 0) is 1 where y is above 0. */

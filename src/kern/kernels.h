@@ -250,6 +250,8 @@ typedef struct hd_rows_product {
   int64_t y_stride; /* of from too */
   hd_triangle triangle;
   hd_asking *asking; /* or NULL */
+  const struct hd_rows_product *
+      then; /* another product, of as many rows and columns, that the chains go on with; only its x, w, inputs and triangle count. Or NULL */
 } hd_rows_product;
 
 /* Rows of linear attention are divided by z_r = Σ_c y[r][c] z[c] + Σ_{j ≤ r} a[r][j] + epsilon, which goes to total[r]; where it is below FLT_MIN, the row becomes 0. */

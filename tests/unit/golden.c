@@ -1,6 +1,7 @@
 /* golden: the bits themselves. Fixed inputs, and a committed hash of what forward, backward, products and rows make of them, which every level on every architecture must
  * reproduce. A change that is meant to alter the arithmetic brings new hashes: a failing test prints the lines of the table as they would be. */
 #include "attention_gradients.h"
+#include "linear_sample.h"
 
 #include "../../src/kern/kernels.h"
 #include "../../src/kern/matrix.h"
@@ -103,6 +104,37 @@ static bool attention_at(heed_context *context, heed_level level) {
 static void attention(void **state) {
   (void)state;
   at_every_level(attention_at);
+}
+
+/* ---- linear attention ------------------------------------------------------------------------------------------------------------ */
+
+static const uint64_t linear_hash[] = {0xc67f826f4d4ab7f9, 0x0ae96c8c78f8bfd8, 0x98dd62efb8dedb96};
+
+static bool linear_at(heed_context *context, heed_level level) {
+  static const heed_linear_attention described[] = {{.features = HEED_FEATURES_ELU},
+                                                    {.features = HEED_FEATURES_RELU},
+                                                    {.features = HEED_FEATURES_IDENTITY, .rule = HEED_RULE_GATED_DELTA}};
+  static const int kinds[] = {LINEAR_CAUSAL | LINEAR_BEFORE, LINEAR_ATTEND, LINEAR_CAUSAL | LINEAR_BARE};
+  bool same = true;
+  for (int i = 0; i < HD_COUNT(described); i++) {
+    random_source r = {.seed = (uint64_t)i + 1};
+    linear_sample s = {.batch = 2, .heads = 4, .kv_heads = 2, .n = 70, .m = i ? 130 : 600, .d = 23, .dv = 35, .a = described[i]};
+    char name[32];
+    uint64_t h = hash_begin;
+    linear_fill(&s, &r, kinds[i], 0);
+    linear_forward(context, &s);
+    linear_backward(context, &s);
+    for (int a = 0; a <= LNORMALISER; a++) h = hash_view(h, &s.view[a]);
+    snprintf(name, sizeof name, "linear attention %d", i);
+    same = agrees(level, name, h, linear_hash[i]) && same;
+    linear_free(&s);
+  }
+  return same;
+}
+
+static void linear(void **state) {
+  (void)state;
+  at_every_level(linear_at);
 }
 
 /* ---- products and rows -------------------------------------------------------------------------------------------------------- */
@@ -244,7 +276,8 @@ static void rows(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(attention), cmocka_unit_test(gemm), cmocka_unit_test(rows), cmocka_unit_test(elements), cmocka_unit_test(gru),
+      cmocka_unit_test(attention), cmocka_unit_test(linear),   cmocka_unit_test(gemm),
+      cmocka_unit_test(rows),      cmocka_unit_test(elements), cmocka_unit_test(gru),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -77,7 +77,7 @@ static void as_the_oracle(void **state) {
     for (int kinds = 0; kinds < 32; kinds++) {
       random_source r = {.seed = (uint64_t)(100 * map + kinds)};
       linear_sample s;
-      draw(&s, &r, map, HEED_RULE_ADD, kinds, kinds % 7 == 1 && map < 2 ? 1100 : 130);
+      draw(&s, &r, map, HEED_RULE_ADD, kinds, kinds % 14 == 1 && map == 0 ? 1100 : 130);
       describe(what, &s, map, kinds, r.seed);
       check_sample(&s, what);
       linear_free(&s);
