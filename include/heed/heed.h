@@ -422,7 +422,8 @@ typedef struct heed_linear_gradients {
 } heed_linear_gradients;
 
 /* The gradients of a loss whose gradient with respect to out is dout, from what forward was given and gave (out and lse may be NULL with `unnormalised`). The state before is a constant. dk and dv
- * sum over the query heads of a group. Masked keys get 0. Errors as heed_linear_forward; gradients must not overlap anything, and some may be written when HEED_E_MEMORY comes. */
+ * sum over the query heads of a group. Masked keys get 0. Errors as heed_linear_forward; gradients must not overlap anything, and some may be written when HEED_E_MEMORY comes.
+ * Extra memory as forward, a group's query heads together; with other rules than ADD a state for every 64th token of each head under way. */
 HEED_API heed_status heed_linear_backward(heed_context *context, const heed_linear_attention *a, const heed_view *q, const heed_view *k,
                                           const heed_view *v, const heed_view *out, const heed_view *lse, const heed_view *dout,
                                           const heed_linear_gradients *gradients);
