@@ -66,13 +66,16 @@ static void add_rows(const struct job *job, struct worker *w, const hd_attn_tile
   uint64_t seen[HD_KEY_TILE] = {0};
   const hd_attn_tile by_distance = {.keys = count, .stride = stride, .visible = seen};
   memset(ds, 0, (size_t)(HD_KEY_TILE * stride) * sizeof *ds);
-  for (int key = 0; key < tile->keys; key++)
-    for (int lane = 0; lane < lanes->count; lane++) {
-      const int64_t at = hd_distance_row(&problem->scoring->score, position[lane], k0 + key), of = at - row;
-      if (of < 0 || of >= count || at == 0 || at == last || !is_visible(tile, key, lane)) continue;
-      seen[of] |= (uint64_t)1 << lane;
-      ds[of * stride + lane] = w->scratch.ds[key * tile->stride + lane];
+  for (int lane = 0; lane < lanes->count; lane++) {
+    int begin, end;
+    hd_distance_keys(&problem->scoring->score, position[lane], k0, tile->keys, row, count, &begin, &end);
+    for (int key = begin; key < end; key++) {
+      const int64_t at = hd_distance_row(&problem->scoring->score, position[lane], k0 + key);
+      if (at == 0 || at == last || !is_visible(tile, key, lane)) continue;
+      seen[at - row] |= (uint64_t)1 << lane;
+      ds[(at - row) * stride + lane] = w->scratch.ds[key * tile->stride + lane];
     }
+  }
   hd_lane_rows(problem->kernels, &job->from->q, lanes, problem->scoring->columns, job->columns, NULL, rows);
   problem->kernels->attn_backward_keys(&by_distance, ds, lanes->count, rows, job->columns, to);
 }
@@ -83,13 +86,19 @@ static void add_distances(const struct job *job, struct worker *w, int64_t piece
   const int64_t first = piece * PIECE_DISTANCES, end = HD_MIN(first + PIECE_DISTANCES, job->to->dim[1]), last = job->to->dim[1] - 1;
   int64_t position[HD_MAX_LANES], low = end, high = first - 1;
   for (int lane = 0; lane < lanes->count; lane++) position[lane] = position_of(problem, lanes, lane);
-  for (int lane = 0; lane < lanes->count; lane++)
-    for (int key = 0; key < tile->keys; key++) {
-      const int64_t row = hd_distance_row(&problem->scoring->score, position[lane], k0 + key);
-      if (row < first || row >= end || !is_visible(tile, key, lane)) continue;
-      low = HD_MIN(low, row), high = HD_MAX(high, row);
-      if (row == 0 || row == last) w->ends[(row == 0 ? 0 : HD_MAX_LANES) + lane] += w->scratch.ds[key * tile->stride + lane];
+  for (int lane = 0; lane < lanes->count; lane++) {
+    const heed_score *score = &problem->scoring->score;
+    low = HD_MIN(low, HD_MAX(first, hd_distance_row(score, position[lane], k0 + tile->keys - 1)));
+    high = HD_MAX(high, HD_MIN(end - 1, hd_distance_row(score, position[lane], k0)));
+    for (int side = 0; side < 2; side++) {
+      const int64_t row = side ? last : 0;
+      int key, after;
+      if (row < first || row >= end || (side && last == 0)) continue;
+      hd_distance_keys(score, position[lane], k0, tile->keys, row, 1, &key, &after);
+      for (; key < after; key++)
+        if (is_visible(tile, key, lane)) w->ends[side * HD_MAX_LANES + lane] += w->scratch.ds[key * tile->stride + lane];
     }
+  }
   // Of each distance between the ends ascending keys are ascending rows, so each is one chain over rows, whatever the width of tiles.
   for (int64_t row = low; row <= high; row += HD_KEY_TILE)
     add_rows(job, w, tile, k0, position, row, (int)HD_MIN(HD_KEY_TILE, high + 1 - row), w->sums + (row - first) * job->columns);

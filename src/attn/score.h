@@ -88,6 +88,14 @@ static inline int64_t hd_distance_row(const heed_score *score, int64_t position,
   return row < 0 ? 0 : row < rows ? row : rows - 1;
 }
 
+/* Of `keys` keys from k0 on those, [*begin, *end), that have rows [row, row + count) there. */
+static inline void hd_distance_keys(const heed_score *score, int64_t position, int64_t k0, int keys, int64_t row, int64_t count, int *begin,
+                                    int *end) {
+  const int64_t of_k0 = position - k0 - score->first_distance; // were there no ends
+  const int64_t from = row + count == score->distances->dim[1] ? 0 : of_k0 - row - count + 1, to = row == 0 ? keys : of_k0 - row + 1;
+  *begin = (int)HD_CLAMP(from, 0, keys);
+  *end = (int)HD_CLAMP(to, *begin, keys);
+}
 static inline const float *hd_distance_at(const hd_scoring *s, int64_t head, int64_t row) {
   return s->distances + head * s->distance_head + row * s->distance_row;
 }

@@ -146,12 +146,12 @@ static bool meets(const hd_scoring *s, const hd_score_place *at, const stand *st
 
 static void add_distances(const hd_scoring *s, const hd_score_place *at, const stand *stand, int64_t row, int count) {
   const int64_t stride = at->tile->stride;
-  for (int key = 0; key < at->tile->keys; key++) {
-    float *to = at->tile->scores + key * stride;
-    for (int lane = stand->begin; lane < stand->end; lane++) {
-      const int64_t of = hd_distance_row(&s->score, stand->position[lane], at->k0 + key) - row;
-      if (of >= 0 && of < count) to[lane] += at->matrix[of * stride + lane];
-    }
+  for (int lane = stand->begin; lane < stand->end; lane++) {
+    int begin, end;
+    hd_distance_keys(&s->score, stand->position[lane], at->k0, at->tile->keys, row, count, &begin, &end);
+    for (int key = begin; key < end; key++)
+      at->tile->scores[key * stride + lane] +=
+          at->matrix[(hd_distance_row(&s->score, stand->position[lane], at->k0 + key) - row) * stride + lane];
   }
 }
 
@@ -238,13 +238,16 @@ static void query_gradients(const hd_scoring *s, const hd_score_place *at, const
     for (int64_t row = low; row <= high; row += HD_KEY_TILE) {
       const int count = (int)HD_MIN(HD_KEY_TILE, high + 1 - row);
       clear(at, &sums);
-      for (int lane = stand.begin; lane < stand.end; lane++)
-        for (int key = 0; key < tile->keys; key++) {
+      for (int lane = stand.begin; lane < stand.end; lane++) {
+        int begin, end;
+        hd_distance_keys(&s->score, stand.position[lane], at->k0, tile->keys, row, count, &begin, &end);
+        for (int key = begin; key < end; key++) {
           const int64_t of = hd_distance_row(&s->score, stand.position[lane], at->k0 + key) - row;
-          if (of < 0 || of >= count || !is_visible(tile, key, lane)) continue;
+          if (!is_visible(tile, key, lane)) continue;
           sums.seen[lane] |= (uint64_t)1 << of;
           sums.ds[lane * HD_KEY_TILE + of] += to->ds[key * tile->stride + lane];
         }
+      }
       add(s, at, &sums, hd_distance_at(s, stand.head, row), s->distance_row, count);
     }
   }
