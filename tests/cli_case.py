@@ -26,7 +26,7 @@ LAYERS = f"{DATA}/expected/layers"
 learns = unittest.skipIf(os.environ.get("HEED_SANITIZE"), "learning takes minutes under a sanitizer; shorter trainings run there")
 
 OK, FAILED, USAGE, BAD_FILE, UNSUPPORTED, NO_MEMORY, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
-COMMANDS = "show generate logits label tokenize inspect convert attend train pairs translate align eval experiment bench info help completion".split()
+COMMANDS = "show generate logits label tokenize inspect convert attend pattern train pairs translate align eval experiment bench info help completion".split()
 BENCHES = "attention backward decode linear layer gemm generate".split()
 TRAININGS = "gpt llama encoder task seq2seq".split()
 EXPERIMENTS = "scale permutation heads warmup bottleneck scores".split()

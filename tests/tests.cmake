@@ -107,7 +107,7 @@ add_test(NAME page COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/page.
 set_tests_properties(page PROPERTIES TIMEOUT 600)
 
 # The program from outside: commands, output, exit codes.
-foreach(name cli cli_attend cli_bench cli_experiment cli_label cli_pairs cli_seq2seq cli_train)
+foreach(name cli cli_attend cli_bench cli_experiment cli_label cli_pairs cli_pattern cli_seq2seq cli_train)
   add_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/tests/${name}.py)
   set_tests_properties(${name} PROPERTIES TIMEOUT 600 LABELS cli
                        ENVIRONMENT "HEED=$<TARGET_FILE:heed>;HEED_TEST_DATA=${CMAKE_SOURCE_DIR}/tests/data;OMP_WAIT_POLICY=passive;PYTHONDONTWRITEBYTECODE=1;HEED_SANITIZE=${HEED_SANITIZE}")

@@ -66,12 +66,80 @@ typedef struct heed_score {
   int64_t first_distance;
 } heed_score;
 
+/* Who may look at whom, as a tree of plain structs that stay the caller's. A query at position p (see heed_align) sees these keys j:
+ *   WINDOW        p − left ≤ j ≤ p + right
+ *   DILATED       p + i · dilation, −left ≤ i ≤ right: a window of every dilation-th key (Beltagy, Peters, Cohan, "Longformer", 2020)
+ *   GLOBAL        global tokens see every key, and every query sees them: the first `count`, or the `count` ones that `tokens` names, ascending ("Longformer")
+ *   PREFIX        j < count or j ≤ p: a prefix that all see, then causal (Raffel et al., "Exploring the Limits of Transfer Learning", 2020); takes the place of `causal`
+ *   RANGES        lists in CSR form: query i sees the keys [begin[t], end[t]) of row_begin[i] ≤ t < row_begin[i + 1]
+ *   BLOCKS        the same for blocks of `block` queries × `block` keys: block i of queries sees the blocks of keys begin[t]
+ *   STRIDED       |p − j| < stride, or p − j a multiple of stride (Child et al., "Generating Long Sequences with Sparse Transformers", 2019)
+ *   FIXED         ⌊j / stride⌋ = ⌊p / stride⌋, or j mod stride ≥ stride − columns (as STRIDED)
+ *   LOGSPARSE     |p − j| ≤ left, or |p − j| − left a power of 2; with restart only where ⌊j / restart⌋ = ⌊p / restart⌋ (Li et al., "Enhancing the Locality and Breaking the
+ *                 Memory Bottleneck of Transformer on Time Series Forecasting", 2019)
+ *   TREE          with positions counted from 1, i = p + 1: i, ⌊i / 2⌋ and 2i, with both_children 2i + 1 too
+ *   BIGBIRD       in blocks of `block` tokens: the first `count` see all and are seen by all; a block sees those at most `left` before and `right` behind it, and `random` others, different
+ *                 ones, drawn for each head (Zaheer et al., "Big Bird", 2020). Where the call is causal they are drawn among the blocks before it
+ *   UNION         what any of the `parts` shows       INTERSECTION  what all of them show
+ * Packed documents count positions and keys each from their own first, save in RANGES and BLOCKS, whose rows and keys are those of the call. Sides of windows may be as large as
+ * one likes. Nothing is seen twice: the pairs of a union count once. */
+typedef enum heed_pattern_kind {
+  HEED_PATTERN_WINDOW,
+  HEED_PATTERN_DILATED,
+  HEED_PATTERN_GLOBAL,
+  HEED_PATTERN_PREFIX,
+  HEED_PATTERN_RANGES,
+  HEED_PATTERN_BLOCKS,
+  HEED_PATTERN_STRIDED,
+  HEED_PATTERN_FIXED,
+  HEED_PATTERN_LOGSPARSE,
+  HEED_PATTERN_TREE,
+  HEED_PATTERN_BIGBIRD,
+  HEED_PATTERN_UNION,
+  HEED_PATTERN_INTERSECTION
+} heed_pattern_kind;
+
+typedef struct heed_pattern {
+  size_t size; /* sizeof (heed_pattern), in every part */
+  heed_pattern_kind kind;
+  int64_t left, right;      /* 0 and more: keys, dilated keys or blocks on either side */
+  int64_t dilation;         /* at least 1 */
+  const int64_t *dilations; /* [H], one a head, instead of dilation; NULL: none */
+  int64_t count;            /* tokens, or blocks of them */
+  const int64_t *tokens;    /* [count], or NULL: the first ones */
+  const int64_t *counts;    /* [B]: the prefix of each batch entry, instead of count; NULL: none */
+  int64_t stride, columns;  /* stride at least 1, columns 0 to stride */
+  bool columns_only;        /* STRIDED, FIXED: leave out the part around the query, where layers or heads take turns */
+  bool both_children;       /* TREE */
+  int64_t restart;          /* 0: none */
+  int64_t block;            /* tokens in a block, at least 1; those of BLOCKS divide queries and keys */
+  int64_t random;           /* 0 to 64 */
+  uint64_t seed;            /* of the random blocks */
+  int64_t lists;            /* RANGES, BLOCKS: 0 or 1: all heads share them; H: row_begin has the rows of one head after those of another */
+  const int64_t *row_begin; /* [rows of all lists + 1], from 0, never falling */
+  const int64_t *begin, *end;             /* ascending within a row and apart from each other, in [0, m] */
+  int64_t parts;                          /* UNION, INTERSECTION: at least 1, at most 8 levels deep */
+  const struct heed_pattern *const *part; /* [parts] */
+} heed_pattern;
+
+/* Whether a pattern can be meant for sequences of so many tokens and these heads: everything that a call refuses, and what a call with fewer tokens does with all the same: a stride or a
+ * restart longer than them, more random blocks than there are, blocks of BIGBIRD that do not divide them. HEED_E_ARGUMENT, HEED_E_SHAPE. */
+HEED_API heed_status heed_pattern_check(heed_context *context, const heed_pattern *pattern, int64_t heads, int64_t tokens);
+
+/* A pattern from text: KIND:NUMBER:... with + for union, & for intersection, which binds tighter, and parentheses: "window:256+global:4". Kinds are
+ *   full  causal  window:LEFT[:RIGHT]  dilated:LEFT:DILATION[:RIGHT]  global:TOKENS  prefix:KEYS  strided:STRIDE[:columns]  fixed:STRIDE:COLUMNS[:summary]  logsparse[:WINDOW[:RESTART]]
+ *   tree[:both]  bigbird:BLOCK:WINDOW:GLOBAL:RANDOM[:SEED]
+ * RIGHT is LEFT unless it is given, "all" is a side without an end, DILATION may be a number a head ("1,1,4,4"), TOKENS several ones named ("0,17,30"); the last words leave out all but the
+ * columns. To be freed by heed_pattern_free, also after the context. HEED_E_ARGUMENT, HEED_E_MEMORY: *out is NULL. */
+HEED_API heed_status heed_pattern_parse(heed_context *context, const char *text, heed_pattern **out);
+HEED_API void heed_pattern_free(heed_pattern *pattern);
+
 /* What attention means in one call: score × visibility × normaliser.
  *   s_ij = scale · a(q_i, k_j), which is q_i · k_j unless `score` says otherwise;  s = softcap · tanh(s / softcap) if softcap > 0;  s += bias_ij − slope · |p_i − j| + relative[bucket(j − p_i)];  softmax over the visible keys, and the sink
  *   if there is one;  dropout;  · V
  * With p_i = i + offset (see heed_align), key j is visible to query i iff every restriction asked for allows it:
  *   causal: j ≤ p_i · window: p_i − window_left ≤ j ≤ p_i + window_right · key_lengths: j < key_lengths[b] · documents: i and j belong to the same one ·
- *   attend: true there · bias > −inf.
+ *   attend: true there · bias > −inf · pattern: it shows the pair.
  * A query that sees no key gets output 0 and lse −inf. Memory that no query may see changes no bit of the result. */
 typedef struct heed_attention {
   size_t size; /* sizeof (heed_attention) */
@@ -117,6 +185,8 @@ typedef struct heed_attention {
   const heed_view *relative;
   bool relative_causal;
   int64_t relative_distance;
+
+  const heed_pattern *pattern; /* NULL: none */
 } heed_attention;
 
 /* Further outputs; NULL: not asked. */
@@ -275,6 +345,11 @@ typedef struct heed_plan {
 } heed_plan;
 HEED_API heed_status heed_attention_explain_plan(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
                                                  const heed_view *v, heed_plan *plan);
+
+/* The visibility of a call as the boolean array that would say the same: visible [B,H,n,m], HEED_BOOL or HEED_U8. q and k as for forward; their numbers are not read. Errors as
+ * heed_attention_forward. */
+HEED_API heed_status heed_attention_visible(heed_context *context, const heed_attention *a, const heed_view *q, const heed_view *k,
+                                            const heed_view *visible);
 
 /* ---- keys and values that are kept --------------------------------------------------------------------------------------- */
 

@@ -3,7 +3,10 @@
  * A piece of work is a few tiles of 64 keys with the query tiles of every head that reads them, in order. Its dk and dv stay in a worker's scratch; dq belongs to the
  * query tiles, and each adds up over ascending keys: a piece may only enter a query tile after the piece of the keys before it has left it. A worker goes through a head of
  * its own as long as there are heads; then it helps with the one that has most left, and workers follow each other through that head like cars on one lane. Pieces of a head are claimed in
- * order, so the one waited for is always under way. That gives parallel work within a single head, no second pass over the scores, and sums whose order does not depend on threads. */
+ * order, so the one waited for is always under way. That gives parallel work within a single head, no second pass over the scores, and sums whose order does not depend on threads.
+ *
+ * Pieces pass over query tiles that see none of their keys. A query tile takes its memory from a pool with its first piece and gives it back after its last, so that under a window a
+ * head of any length has but a few of them. */
 #include "backward.h"
 
 #include <math.h>
@@ -15,14 +18,24 @@ struct visit {
   hd_visit rows;
   // dq of the chunk of keys under way and of those before it: [d][padded], or [lanes][d_columns] where the score has gradients of its own
   float *dq, *total;
-  _Atomic int64_t passed; /* pieces that have left */
+  int64_t chunk;
+  struct visit *next; /* in the pool */
+};
+
+/* A query tile: the tiles of keys it sees, and whose turn it is. */
+struct stop {
+  hd_live live;
+  struct visit *visit;  /* NULL: not begun, or ended */
+  _Atomic int64_t turn; /* the piece that enters next; as many as there are: none does any more; −1: not known yet */
 };
 
 /* One key/value head of one batch entry under way. */
 struct slot {
-  struct visit *visits;
-  int64_t kv;      /* counted over the batch */
-  int64_t claimed; /* pieces that somebody has taken */
+  struct stop *stops;
+  struct visit *pool;
+  atomic_flag taking; /* held while the pool is changed */
+  int64_t kv;         /* counted over the batch */
+  int64_t claimed;    /* pieces that somebody has taken */
 };
 
 struct worker {
@@ -30,6 +43,7 @@ struct worker {
   float *queries, *douts;  /* [lanes][columns]: rows for the sums over queries, padded with 0 to a multiple of 16 */
   float *dk, *dv;          /* [tiles of a piece][64][columns] */
   float *dw;               /* [tiles of a piece][64][key columns]: what each key adds to the gradient of the score's weights */
+  hd_live live;            /* whose scratch the stops share */
   int64_t slot;            /* of its own head; −1: it has had none */
   int64_t head, heads_end; /* its share of the heads, as far as nobody has begun them */
 };
@@ -38,14 +52,16 @@ struct worker {
  * cache. And pieces a thread, at least, so that those who help with the last heads find something. */
 enum { PIECE_TILES = 4, THREAD_PIECES = 8 };
 
-/* Visits of a head up to this size, 1.5 MiB, are taken to stay in a second-level cache. */
+/* Query tiles of a head up to this size, 1.5 MiB, are taken to stay in a second-level cache. */
 enum { NEAR_FLOATS = 384 << 10 };
 
 struct job {
   hd_backward from;
   hd_grid dq, dk, dv; /* one that is not asked for has no data */
+  bool adds;          /* earlier passes have written gradients */
+  int64_t keys;       /* of the pass */
   hd_tiling tiling;
-  int64_t visits, key_tiles;
+  int64_t stops, key_tiles;                   /* query tiles of the heads that share keys */
   int64_t piece_tiles, head_pieces;           /* tiles of keys in a piece, pieces of a head */
   int64_t d_columns, key_columns, dv_columns; /* widths rounded up to 16 */
   float factor;                               /* of dq, dk and the score's weights */
@@ -53,9 +69,12 @@ struct job {
   int64_t heads, threads, slots;
   struct slot *slot;
   struct worker *workers;
+  struct stop *stop;
   struct visit *visit;
-  float *slot_memory, *worker_memory;
-  int64_t all_visits, visit_floats, worker_floats, slot_memory_floats, worker_memory_floats, part_floats;
+  float *stop_memory, *visit_memory, *worker_memory;
+  int64_t open; /* visits of a slot at most */
+  int64_t all_stops, all_visits, stop_floats, visit_floats, worker_floats, stop_memory_floats, visit_memory_floats, worker_memory_floats,
+      part_floats;
   atomic_flag claiming;  /* held while a piece is chosen; guards what follows and the slots' claims */
   int64_t begun, opened; /* heads, slots; of workers their shares */
 };
@@ -73,7 +92,7 @@ static bool lay_out_worker(const struct job *job, struct worker *w, float *memor
       {&w->dw, problem->scoring ? job->key_columns : 0, keys},
   };
   return hd_visit_scratch_cut(problem, job->piece_tiles, &w->scratch, memory, floats) &&
-         hd_cut(memory, parts, (int)HD_COUNT(parts), floats);
+         hd_cut(memory, parts, (int)HD_COUNT(parts), floats) && hd_live_cut(problem, &w->live, memory, floats);
 }
 
 /* The rows, dq of the chunk under way and of those before it. */
@@ -94,13 +113,21 @@ static int64_t dq_floats(const struct job *job, const struct visit *visit) {
   return job->from.problem->scoring ? visit->rows.lanes.count * job->d_columns : visit->rows.padded * job->from.problem->d;
 }
 
-static void begin_visit(const struct job *job, const struct worker *worker, int64_t kv, int64_t index, struct visit *visit) {
-  const hd_problem *problem = job->from.problem;
-  hd_visit *rows = &visit->rows;
-  hd_lanes_of(problem, &job->tiling, kv, index / job->tiling.query_tiles, index % job->tiling.query_tiles, &rows->lanes);
-  hd_visit_begin(&job->from, &worker->scratch, rows);
+static void stop_lanes(const struct job *job, int64_t kv, int64_t index, hd_lanes *lanes) {
+  hd_lanes_of(job->from.problem, job->from.pass, &job->tiling, kv, index / job->tiling.query_tiles, index % job->tiling.query_tiles, lanes);
+}
+
+static struct visit *begin_visit(const struct job *job, const struct worker *worker, struct slot *slot, int64_t index) {
+  while (atomic_flag_test_and_set_explicit(&slot->taking, memory_order_acquire)) sched_yield();
+  struct visit *visit = slot->pool;
+  slot->pool = visit->next;
+  atomic_flag_clear_explicit(&slot->taking, memory_order_release);
+  stop_lanes(job, slot->kv, index, &visit->rows.lanes);
+  hd_visit_begin(&job->from, &worker->scratch, &visit->rows);
   memset(visit->dq, 0, (size_t)dq_floats(job, visit) * sizeof(float));
   memset(visit->total, 0, (size_t)dq_floats(job, visit) * sizeof(float));
+  visit->chunk = -1;
+  return visit;
 }
 
 /* Adds the chunk's dq to that of the chunks before it; a new one may begin. */
@@ -110,12 +137,18 @@ static void merge_chunk(const struct job *job, struct visit *visit) {
   memset(visit->dq, 0, (size_t)floats * sizeof *visit->dq);
 }
 
+/* A row of a gradient; where earlier passes have written it, their sum. */
+static void write_row(const struct job *job, const hd_grid *grid, float *row, int64_t width, char *to) {
+  for (int64_t c = 0; job->adds && c < width; c++) row[c] += (float)hd_element(to + c * grid->column_stride * grid->size, grid->type);
+  hd_from_floats(job->from.problem->kernels, row, width, to, grid->type, grid->column_stride);
+}
+
 static void end_visit(const struct job *job, const struct worker *worker, struct visit *visit) {
   const hd_problem *problem = job->from.problem;
   const hd_kernels *kernels = problem->kernels;
   const hd_lanes *lanes = &visit->rows.lanes;
   if (!job->dq.data) return;
-  const bool in_rows = problem->scoring, direct = !in_rows && job->dq.type == HEED_F32 && job->dq.column_stride == 1;
+  const bool in_rows = problem->scoring, direct = !in_rows && !job->adds && job->dq.type == HEED_F32 && job->dq.column_stride == 1;
   float *rows[HD_MAX_LANES];
   char *address[HD_MAX_LANES];
   merge_chunk(job, visit);
@@ -128,8 +161,25 @@ static void end_visit(const struct job *job, const struct worker *worker, struct
     kernels->from_lanes(visit->total + block->shift * problem->d, block->lanes, HD_MIN(lanes->count - block->shift, block->lanes),
                         problem->d, rows + block->shift);
   }
-  for (int i = 0; !direct && i < lanes->count; i++)
-    hd_from_floats(kernels, rows[i], problem->d, address[i], job->dq.type, job->dq.column_stride);
+  for (int i = 0; !direct && i < lanes->count; i++) write_row(job, &job->dq, rows[i], problem->d, address[i]);
+}
+
+static void return_visit(struct slot *slot, struct visit *visit) {
+  while (atomic_flag_test_and_set_explicit(&slot->taking, memory_order_acquire)) sched_yield();
+  visit->next = slot->pool;
+  slot->pool = visit;
+  atomic_flag_clear_explicit(&slot->taking, memory_order_release);
+}
+
+/* dq of queries that see no key: a sum of nothing. */
+static void write_nothing(const struct job *job, const hd_lanes *lanes) {
+  const hd_grid *dq = &job->dq;
+  char *address[HD_MAX_LANES];
+  if (!dq->data || job->adds) return;
+  hd_lane_addresses(dq, lanes, address);
+  for (int i = 0; i < lanes->count; i++)
+    for (int64_t c = 0; c < job->from.problem->d; c++)
+      hd_element_store(address[i] + c * dq->column_stride * dq->size, dq->type, 0.0f * job->factor);
 }
 
 /* ---- one tile of keys meets one query tile -------------------------------------------------------------------------------------------- */
@@ -168,7 +218,7 @@ static void look_ahead(const hd_grid *grid, const hd_lanes *next, hd_attn_tile *
 
 /* index: of the tile in its piece. next: the visit that follows, already begun, or NULL. */
 static void meet(const struct job *job, const struct worker *worker, struct visit *visit, const struct visit *next, struct rows *rows,
-                 hd_attn_tile *tile, int64_t index, int64_t k0) {
+                 hd_attn_tile *tile, int64_t index, int64_t k0, const hd_live *live) {
   const hd_problem *problem = job->from.problem;
   const hd_kernels *kernels = problem->kernels;
   const hd_lanes *lanes = &visit->rows.lanes;
@@ -182,7 +232,7 @@ static void meet(const struct job *job, const struct worker *worker, struct visi
     tile->ahead[1] = (hd_ahead){.at = g->dout, .stride = padded, .columns = padded, .rows = (int)dv};
     if (g->dq) tile->ahead[2] = (hd_ahead){.at = g->dq, .stride = padded, .columns = padded, .rows = (int)d};
   }
-  if (!hd_visit_tile(&job->from, &worker->scratch, &visit->rows, tile, k0, visible)) return;
+  if (!hd_visit_tile(&job->from, &worker->scratch, &visit->rows, tile, k0, live, visible)) return;
   find_rows(job, worker, lanes, rows);
   if (job->dv.data) {
     look_ahead(&job->from.dout, next_lanes, tile);
@@ -207,26 +257,29 @@ static void meet(const struct job *job, const struct worker *worker, struct visi
 
 /* ---- pieces --------------------------------------------------------------------------------------------------------------------------- */
 
-static void write_keys(const struct job *job, const hd_grid *grid, int64_t kv, int64_t k0, int keys, float *rows, int64_t columns,
+static void write_keys(const struct job *job, const hd_grid *grid, int64_t kv, const hd_keys *keys, float *rows, int64_t columns,
                        int64_t width, float factor) {
   const hd_problem *problem = job->from.problem;
   const hd_kernels *kernels = problem->kernels;
   const bool direct = grid->type == HEED_F32 && grid->column_stride == 1;
-  if (!grid->data || keys <= 0) return;
-  char *to = hd_grid_row(grid, kv / problem->kv_heads, kv % problem->kv_heads, k0);
-  for (int key = 0; key < keys; key++, to += grid->row_stride * grid->size) {
+  if (!grid->data || keys->count <= 0) return;
+  char *first = hd_grid_row(grid, kv / problem->kv_heads, kv % problem->kv_heads, 0);
+  for (int key = 0; key < keys->count; key++) {
     float *row = rows + key * columns;
-    kernels->scale(row, factor, width, false, direct ? (float *)to : row);
-    if (!direct) hd_from_floats(kernels, row, width, to, grid->type, grid->column_stride);
+    char *to = first + hd_key(keys, key) * grid->row_stride * grid->size;
+    kernels->scale(row, factor, width, direct && job->adds, direct ? (float *)to : row);
+    if (!direct) write_row(job, grid, row, width, to);
   }
 }
 
 /* The gradients of one tile's keys are complete. */
 static void end_tile(const struct job *job, const struct worker *worker, int64_t kv, int64_t index, int64_t k0, int keys) {
   float *dw = worker->dw + index * HD_KEY_TILE * job->key_columns;
-  write_keys(job, &job->dk, kv, k0, keys, worker->dk + index * HD_KEY_TILE * job->key_columns, job->key_columns,
-             job->from.problem->key_width, job->factor);
-  write_keys(job, &job->dv, kv, k0, keys, worker->dv + index * HD_KEY_TILE * job->dv_columns, job->dv_columns, job->from.problem->dv, 1.0f);
+  hd_keys names;
+  hd_keys_of(job->from.pass, k0, k0 + keys, &names);
+  write_keys(job, &job->dk, kv, &names, worker->dk + index * HD_KEY_TILE * job->key_columns, job->key_columns, job->from.problem->key_width,
+             job->factor);
+  write_keys(job, &job->dv, kv, &names, worker->dv + index * HD_KEY_TILE * job->dv_columns, job->dv_columns, job->from.problem->dv, 1.0f);
   for (int64_t c = 0; job->parts && c < job->key_columns; c++) {
     float sum = 0;
     for (int key = 0; key < keys; key++) sum += dw[key * job->key_columns + c];
@@ -234,34 +287,81 @@ static void end_tile(const struct job *job, const struct worker *worker, int64_t
   }
 }
 
-static void run_piece(struct job *job, const struct slot *slot, int64_t piece, const struct worker *worker) {
+/* The first piece from `piece` on that enters a stop; head_pieces: none. */
+static int64_t next_piece(const struct job *job, const hd_live *live, int64_t piece) {
+  int64_t k0, k1;
+  if (!hd_live_next(live, piece * job->piece_tiles * HD_KEY_TILE, &k0, &k1)) return job->head_pieces;
+  return k0 / HD_KEY_TILE / job->piece_tiles;
+}
+
+/* What a stop sees; the scratch is the worker's. */
+static void find_live(const struct job *job, const struct worker *worker, int64_t kv, int64_t index, hd_lanes *lanes, hd_live *live) {
+  live->scratch = worker->live.scratch;
+  stop_lanes(job, kv, index, lanes);
+  hd_live_of_lanes(job->from.problem, job->from.pass, lanes, live);
+}
+
+/* The first piece looks at every stop before it passes or enters it. */
+static void announce(const struct job *job, const struct worker *worker, const struct slot *slot, int64_t index) {
+  struct stop *stop = &slot->stops[index];
+  hd_lanes lanes;
+  find_live(job, worker, slot->kv, index, &lanes, &stop->live);
+  const int64_t first = next_piece(job, &stop->live, 0);
+  if (first == job->head_pieces) write_nothing(job, &lanes);
+  atomic_store_explicit(&stop->turn, first, memory_order_release);
+}
+
+/* The next stop after one that the piece enters, if it has been begun. */
+static const struct visit *next_visit(const struct job *job, const struct slot *slot, int64_t index, int64_t piece) {
+  if (index + 1 == job->stops) return NULL;
+  const struct stop *stop = &slot->stops[index + 1];
+  return atomic_load_explicit(&stop->turn, memory_order_acquire) == piece ? stop->visit : NULL;
+}
+
+/* The tiles of a piece that a stop sees, from keys `from` on. */
+static void enter(const struct job *job, const struct worker *worker, struct slot *slot, int64_t index, int64_t piece, hd_attn_tile *tile) {
+  const int64_t first = piece * job->piece_tiles, end = (first + job->piece_tiles) * HD_KEY_TILE;
+  const bool far = job->visit_floats * job->open > NEAR_FLOATS; // otherwise a head's visits stay near by themselves
+  struct stop *stop = &slot->stops[index];
+  if (!stop->visit) stop->visit = begin_visit(job, worker, slot, index);
+  const struct visit *next = far ? next_visit(job, slot, index, piece) : NULL;
+  struct rows rows;
+  rows.found = false;
+  for (int64_t from = first * HD_KEY_TILE, k0, k1; hd_live_next(&stop->live, from, &k0, &k1) && k0 < end; next = NULL) {
+    const int64_t t = k0 / HD_KEY_TILE;
+    if (stop->visit->chunk >= 0 && stop->visit->chunk != k0 / HD_KEY_CHUNK) merge_chunk(job, stop->visit);
+    stop->visit->chunk = k0 / HD_KEY_CHUNK;
+    meet(job, worker, stop->visit, next, &rows, &tile[t - first], t - first, t * HD_KEY_TILE, &stop->live);
+    from = (t + 1) * HD_KEY_TILE;
+  }
+  const int64_t turn = next_piece(job, &stop->live, piece + 1);
+  if (turn == job->head_pieces) {
+    end_visit(job, worker, stop->visit);
+    return_visit(slot, stop->visit);
+    stop->visit = NULL;
+  }
+  atomic_store_explicit(&stop->turn, turn, memory_order_release);
+}
+
+static void run_piece(struct job *job, struct slot *slot, int64_t piece, const struct worker *worker) {
   const hd_problem *problem = job->from.problem;
   const int64_t first = piece * job->piece_tiles, tiles = HD_MIN(job->piece_tiles, job->key_tiles - first);
-  const bool far = job->visit_floats * job->visits > NEAR_FLOATS; // otherwise a head's visits stay near by themselves
   hd_attn_tile tile[PIECE_TILES];
   for (int64_t t = 0; t < tiles; t++) {
     int64_t k0 = (first + t) * HD_KEY_TILE;
-    tile[t] = (hd_attn_tile){.keys = (int)HD_MIN(problem->keys - k0, HD_KEY_TILE)};
+    tile[t] = (hd_attn_tile){.keys = (int)HD_MIN(job->keys - k0, HD_KEY_TILE)};
     if (tile[t].keys > 0) hd_visit_keys(&job->from, &worker->scratch, slot->kv, t, k0, &tile[t]);
   }
   memset(worker->dk, 0, (size_t)(job->key_columns * HD_KEY_TILE * tiles) * sizeof(float));
   memset(worker->dw, 0, (size_t)(problem->scoring ? job->key_columns * HD_KEY_TILE * tiles : 0) * sizeof(float));
   memset(worker->dv, 0, (size_t)(job->dv_columns * HD_KEY_TILE * tiles) * sizeof(float));
-  for (int64_t i = 0; i < job->visits; i++) {
-    struct visit *visit = &slot->visits[i];
-    hd_wait_for(&visit->passed, piece);
-    if (piece == 0) begin_visit(job, worker, slot->kv, i, visit);
-    const struct visit *next = far && i + 1 < job->visits ? &slot->visits[i + 1] : NULL;
-    if (next && atomic_load_explicit(&next->passed, memory_order_acquire) == 0) next = NULL; // not begun
-    struct rows rows;
-    rows.found = false;
-    for (int64_t t = 0; t < tiles; t++) {
-      int64_t k0 = (first + t) * HD_KEY_TILE;
-      if (k0 > 0 && k0 % HD_KEY_CHUNK == 0) merge_chunk(job, visit);
-      if (tile[t].keys > 0) meet(job, worker, visit, t == 0 ? next : NULL, &rows, &tile[t], t, k0);
-    }
-    if (piece == job->head_pieces - 1) end_visit(job, worker, visit);
-    atomic_store_explicit(&visit->passed, piece + 1, memory_order_release);
+  for (int64_t i = 0; i < job->stops; i++) {
+    struct stop *stop = &slot->stops[i];
+    if (piece == 0) announce(job, worker, slot, i);
+    hd_wait_for(&stop->turn, 0);
+    if (next_piece(job, &stop->live, piece) != piece) continue;
+    hd_wait_for(&stop->turn, piece);
+    enter(job, worker, slot, i, piece, tile);
   }
   for (int64_t t = 0; t < tiles; t++) end_tile(job, worker, slot->kv, t, (first + t) * HD_KEY_TILE, tile[t].keys);
 }
@@ -282,7 +382,7 @@ static struct slot *begin_head(struct job *job, struct worker *worker) {
   struct slot *slot = &job->slot[worker->slot];
   slot->kv = next_head(job, worker);
   slot->claimed = 0;
-  for (int64_t i = 0; i < job->visits; i++) atomic_store_explicit(&slot->visits[i].passed, 0, memory_order_relaxed);
+  for (int64_t i = 0; i < job->stops; i++) atomic_store_explicit(&slot->stops[i].turn, -1, memory_order_relaxed);
   return slot;
 }
 
@@ -309,19 +409,41 @@ static void run_next(void *argument, int64_t i, int worker) {
   struct job *job = argument;
   int64_t piece;
   (void)i;
-  const struct slot *slot = claim(job, &job->workers[worker], &piece);
+  struct slot *slot = claim(job, &job->workers[worker], &piece);
   run_piece(job, slot, piece, &job->workers[worker]);
 }
 
 /* ---- the call --------------------------------------------------------------------------------------------------------------------------- */
 
-/* How the work is cut, and all the memory it takes. */
-static heed_status prepare(struct job *job, const heed_view *dwv) {
+/* How many pieces go through the widest place of a head: stops that may be under way at once. Those that are have been begun and wait for a piece that somebody is at, or for one that nobody has
+ * taken yet, and then the last one taken lies within what they see, too. So one more than there are threads times the stops that see, before and behind, any one piece. */
+static int64_t most_open(const struct job *job, const struct worker *worker, hd_live *live, int64_t *change) {
+  const hd_problem *problem = job->from.problem;
+  const int64_t apart = problem->a.pattern ? 1 : problem->kv_heads; // without a pattern the heads of a batch entry see alike
+  int64_t most = 0;
+  for (int64_t kv = 0; kv < job->heads; kv += apart) {
+    hd_lanes lanes;
+    memset(change, 0, (size_t)(job->head_pieces + 1) * sizeof *change);
+    for (int64_t i = 0; i < job->stops; i++) {
+      find_live(job, worker, kv, i, &lanes, live);
+      int64_t first = next_piece(job, live, 0), last = first;
+      for (int64_t next = first; next < job->head_pieces; next = next_piece(job, live, next + 1)) last = next;
+      if (first == job->head_pieces) continue;
+      change[first]++;
+      change[last + 1]--;
+    }
+    for (int64_t piece = 0, open = 0; piece < job->head_pieces; piece++) most = HD_MAX(most, open += change[piece]);
+  }
+  return HD_MIN(job->stops, most * (job->threads + 1));
+}
+
+static heed_status cut_work(struct job *job) {
   const hd_problem *problem = job->from.problem;
   heed_context *context = problem->context;
-  job->tiling = hd_tiling_of(problem);
-  job->visits = job->tiling.query_tiles * job->tiling.head_tiles;
-  job->key_tiles = HD_MAX(hd_ceil_div(problem->keys, HD_KEY_TILE), 1); // no keys: one empty piece writes the zeros of dq
+  job->tiling = hd_tiling_of(problem, job->from.pass);
+  job->keys = job->from.pass->part ? job->from.pass->order.keys : problem->keys;
+  job->stops = job->tiling.query_tiles * job->tiling.head_tiles;
+  job->key_tiles = HD_MAX(hd_ceil_div(job->keys, HD_KEY_TILE), 1); // no keys: one empty piece writes the zeros of dq
   job->d_columns = hd_ceil_div(problem->d, 16) * 16;
   job->key_columns = hd_ceil_div(problem->key_width, 16) * 16;
   job->dv_columns = hd_ceil_div(problem->dv, 16) * 16;
@@ -330,49 +452,84 @@ static heed_status prepare(struct job *job, const heed_view *dwv) {
   job->slots = HD_MIN(job->heads, job->threads);
   job->piece_tiles = HD_CLAMP(job->heads * job->key_tiles / (THREAD_PIECES * job->threads), 1, PIECE_TILES);
   job->head_pieces = hd_ceil_div(job->key_tiles, job->piece_tiles);
-
-  int64_t slot_floats;
-  job->visit_floats = job->worker_floats = 0;
+  job->stop_floats = job->visit_floats = job->worker_floats = 0;
   HD_REQUIRE(lay_out_worker(job, &(struct worker){0}, NULL, &job->worker_floats) &&
-                 lay_out_visit(job, &(struct visit){0}, NULL, &job->visit_floats) && hd_mul(job->visit_floats, job->visits, &slot_floats) &&
-                 hd_mul(slot_floats, job->slots, &job->slot_memory_floats) &&
-                 hd_mul(job->worker_floats, job->threads, &job->worker_memory_floats) &&
-                 hd_mul(job->visits, job->slots, &job->all_visits) &&
+                 lay_out_visit(job, &(struct visit){0}, NULL, &job->visit_floats) &&
+                 hd_live_cut_sets(problem, &(hd_live){0}, NULL, &job->stop_floats) && hd_mul(job->stops, job->slots, &job->all_stops) &&
+                 hd_mul(job->stop_floats, job->all_stops, &job->stop_memory_floats) &&
+                 hd_mul(job->worker_floats, job->threads, &job->worker_memory_floats),
+             context, HEED_E_OVERFLOW, "the gradients of %lld queries of width %lld do not fit in memory", (long long)problem->queries,
+             (long long)problem->d);
+  return HEED_OK;
+}
+
+/* All the memory that the work takes. */
+static heed_status prepare(struct job *job, const heed_view *dwv) {
+  const hd_problem *problem = job->from.problem;
+  heed_context *context = problem->context;
+  int64_t *change;
+  HD_TRY(cut_work(job));
+  HD_TRY(hd_allocate(context, "attention workers", job->threads, sizeof *job->workers, &job->workers));
+  HD_TRY(hd_allocate(context, "heads under way", job->slots, sizeof *job->slot, &job->slot));
+  HD_TRY(hd_allocate(context, "query tiles", job->all_stops, sizeof *job->stop, &job->stop));
+  HD_TRY(hd_allocate(context, "tiles that query tiles see", job->stop_memory_floats, sizeof(float), &job->stop_memory));
+  HD_TRY(hd_allocate(context, "attention tiles", job->worker_memory_floats, sizeof(float), &job->worker_memory));
+  for (int64_t i = 0; i < job->threads; i++) {
+    int64_t used = 0;
+    lay_out_worker(job, &job->workers[i], job->worker_memory + i * job->worker_floats, &used);
+  }
+  for (int64_t i = 0; i < job->all_stops; i++) {
+    int64_t used = 0;
+    job->stop[i] = (struct stop){0};
+    hd_live_cut_sets(problem, &job->stop[i].live, job->stop_memory + i * job->stop_floats, &used);
+    atomic_init(&job->stop[i].turn, -1);
+  }
+  HD_TRY(hd_allocate(context, "pieces of a head", job->head_pieces + 1, sizeof *change, &change));
+  job->open = most_open(job, &job->workers[0], &job->stop[0].live, change);
+  hd_release(context, change, job->head_pieces + 1, sizeof *change);
+  HD_REQUIRE(hd_mul(job->open, job->slots, &job->all_visits) && hd_mul(job->visit_floats, job->all_visits, &job->visit_memory_floats) &&
                  hd_mul(job->heads * job->key_tiles, dwv ? job->key_columns : 0, &job->part_floats),
              context, HEED_E_OVERFLOW, "the gradients of %lld queries of width %lld do not fit in memory", (long long)problem->queries,
              (long long)problem->d);
-  HD_TRY(hd_allocate(context, "attention workers", job->threads, sizeof *job->workers, &job->workers));
-  HD_TRY(hd_allocate(context, "heads under way", job->slots, sizeof *job->slot, &job->slot));
-  HD_TRY(hd_allocate(context, "query tiles", job->all_visits, sizeof *job->visit, &job->visit));
-  HD_TRY(hd_allocate(context, "queries and their gradients", job->slot_memory_floats, sizeof(float), &job->slot_memory));
-  HD_TRY(hd_allocate(context, "attention tiles", job->worker_memory_floats, sizeof(float), &job->worker_memory));
+  HD_TRY(hd_allocate(context, "query tiles under way", job->all_visits, sizeof *job->visit, &job->visit));
+  HD_TRY(hd_allocate(context, "queries and their gradients", job->visit_memory_floats, sizeof(float), &job->visit_memory));
   return dwv ? hd_allocate(context, "gradients of the score's weights", job->part_floats, sizeof(float), &job->parts) : HEED_OK;
 }
 
 static void release(struct job *job) {
   heed_context *context = job->from.problem->context;
   hd_release(context, job->parts, job->part_floats, sizeof(float));
-  hd_release(context, job->worker_memory, job->worker_memory_floats, sizeof(float));
-  hd_release(context, job->slot_memory, job->slot_memory_floats, sizeof(float));
+  hd_release(context, job->visit_memory, job->visit_memory_floats, sizeof(float));
   hd_release(context, job->visit, job->all_visits, sizeof *job->visit);
+  hd_release(context, job->worker_memory, job->worker_memory_floats, sizeof(float));
+  hd_release(context, job->stop_memory, job->stop_memory_floats, sizeof(float));
+  hd_release(context, job->stop, job->all_stops, sizeof *job->stop);
   hd_release(context, job->slot, job->slots, sizeof *job->slot);
   hd_release(context, job->workers, job->threads, sizeof *job->workers);
+  job->parts = job->visit_memory = job->worker_memory = job->stop_memory = NULL;
+  job->visit = NULL, job->stop = NULL, job->slot = NULL, job->workers = NULL;
 }
 
 static void run(struct job *job) {
+  job->begun = job->opened = 0;
   for (int64_t i = 0; i < job->threads; i++) {
-    int64_t used = 0;
-    lay_out_worker(job, &job->workers[i], job->worker_memory + i * job->worker_floats, &used);
     job->workers[i].slot = -1;
     job->workers[i].head = job->heads * i / job->threads;
     job->workers[i].heads_end = job->heads * (i + 1) / job->threads;
   }
-  for (int64_t i = 0; i < job->all_visits; i++) {
-    int64_t used = 0;
-    lay_out_visit(job, &job->visit[i], job->slot_memory + i * job->visit_floats, &used);
-    atomic_init(&job->visit[i].passed, 0);
+  for (int64_t i = 0; i < job->slots; i++) {
+    struct slot *slot = &job->slot[i];
+    slot->stops = job->stop + i * job->stops;
+    slot->pool = NULL;
+    atomic_flag_clear(&slot->taking);
+    for (int64_t j = job->open - 1; j >= 0; j--) {
+      struct visit *visit = &job->visit[i * job->open + j];
+      int64_t used = 0;
+      lay_out_visit(job, visit, job->visit_memory + (i * job->open + j) * job->visit_floats, &used);
+      visit->next = slot->pool;
+      slot->pool = visit;
+    }
   }
-  for (int64_t i = 0; i < job->slots; i++) job->slot[i].visits = job->visit + i * job->visits;
   atomic_flag_clear(&job->claiming);
   hd_parallel(job->from.problem->context, job->heads * job->head_pieces, run_next, job);
 }
@@ -384,6 +541,21 @@ static void add_parts(const struct job *job, const heed_view *dwv) {
     for (int64_t tile = 0; job->parts && tile < job->heads * job->key_tiles; tile++) sum += job->parts[tile * job->key_columns + c];
     *(float *)hd_view_at(dwv, c) = sum * job->factor;
   }
+}
+
+/* One pass after the other, the later ones adding to what the first has written: a query's dq is that of its passes in turn. */
+static heed_status run_passes(struct job *job, const heed_view *dwv) {
+  const hd_problem *problem = job->from.problem;
+  heed_status status = HEED_OK;
+  for (int i = 0; i < problem->passes && status == HEED_OK; i++) {
+    job->from.pass = &problem->pass[i];
+    status = prepare(job, dwv);
+    job->adds = i > 0;
+    if (status == HEED_OK) run(job);
+    if (status == HEED_OK) add_parts(job, dwv);
+    release(job);
+  }
+  return status;
 }
 
 /* An input laid like the output of the forward pass. */
@@ -456,16 +628,15 @@ static heed_status find_gradients(heed_context *context, const heed_attention *a
   }
   hd_bias_gradient bias;
   heed_status status = hd_bias_gradient_new(from, to->dbias, &bias);
-  if (status == HEED_OK) status = prepare(&job, to->dwv);
+  hd_sweeps_choose(&problem);
+  if (status == HEED_OK) status = run_passes(&job, to->dwv);
   if (status == HEED_OK) {
-    run(&job);
+    from->pass = NULL;
     hd_bias_gradient_run(&bias);
     hd_backward_sink(from, to->dsink);
-    add_parts(&job, to->dwv);
     status = hd_backward_distances(from, to->drelative, true, 1);
   }
   if (status == HEED_OK) status = hd_backward_distances(from, to->ddistances, false, job.factor);
-  release(&job);
   hd_bias_gradient_free(&bias);
   return status;
 }

@@ -4,10 +4,12 @@
 #define HD_BACKWARD_H
 
 #include "attention.h"
+#include "visible.h"
 
 /* What the gradients are found from. */
 typedef struct hd_backward {
   const hd_problem *problem;
+  const hd_sweep *pass; /* NULL: everything, keys as they lie */
   hd_grid q, out, lse, dout;
   const hd_source *k, *v;
 } hd_backward;
@@ -35,16 +37,16 @@ bool hd_visit_scratch_cut(const hd_problem *problem, int64_t tiles, hd_visit_scr
 /* Brings the rows that visit->lanes names into lanes. dq of every block is left alone. */
 void hd_visit_begin(const hd_backward *from, const hd_visit_scratch *scratch, hd_visit *visit);
 
-/* Points the tile, the index-th that the scratch has room for, to keys [k0, k0 + tile->keys) of a key/value head. */
+/* Points the tile, the index-th that the scratch has room for, to keys [k0, k0 + tile->keys) of a key/value head; in an order, to those at these places. */
 void hd_visit_keys(const hd_backward *from, const hd_visit_scratch *scratch, int64_t kv, int64_t index, int64_t k0, hd_attn_tile *tile);
 
 /* The tile as a score sees it. */
 hd_score_place hd_visit_place(const hd_backward *from, const hd_visit_scratch *scratch, const hd_visit *visit, const hd_attn_tile *tile,
                               int64_t k0);
 
-/* P (after dropout) into scratch->p and dS into scratch->ds, dq grows by dS K where it is wanted. False where no pair is visible: then nothing is done. visible [64] is the tile's afterwards. */
+/* P (after dropout) into scratch->p and dS into scratch->ds, dq grows by dS K where it is wanted. False where no pair is visible: then nothing is done. live: the tiles of these rows. visible [64] is the tile's afterwards. */
 bool hd_visit_tile(const hd_backward *from, const hd_visit_scratch *scratch, hd_visit *visit, hd_attn_tile *tile, int64_t k0,
-                   uint64_t visible[HD_KEY_TILE]);
+                   const hd_live *live, uint64_t visible[HD_KEY_TILE]);
 
 /* δ_i = Σ_c dout_ic out_ic of one row. */
 double hd_delta(const hd_backward *from, int64_t batch, int64_t head, int64_t row);
@@ -53,6 +55,7 @@ double hd_delta(const hd_backward *from, int64_t batch, int64_t head, int64_t ro
 struct hd_bias_worker {
   hd_visit visit;
   hd_visit_scratch scratch;
+  hd_live live;
   float *sums; /* [64][lanes] */
   float total; /* of rows, where the bias has neither rows nor keys */
 };

@@ -3,7 +3,6 @@
  * Both sum over all pairs of a distance, which lie across the tiles of the main pass; so the tiles' score gradients are made anew, as for a bias. A piece of work is a head and a run of query
  * rows, or of distances, and walks its tiles in order: sums have one order, whatever the threads and the width of tiles. Memory does not grow with n · m. */
 #include "backward.h"
-#include "pattern.h"
 
 /* Query rows of a piece of the table's gradient, and rows of distances of a piece of theirs: longer ones waste less at their ends. */
 enum { PIECE_ROWS = 256, PIECE_DISTANCES = 256 };
@@ -11,6 +10,7 @@ enum { PIECE_ROWS = 256, PIECE_DISTANCES = 256 };
 struct worker {
   hd_visit visit;
   hd_visit_scratch scratch;
+  hd_live live;
   float *sums; /* [lanes][buckets], or [PIECE_DISTANCES][columns] */
   float *ends; /* [2][lanes]: what pairs beyond the first and the last row of distances add up to */
 };
@@ -125,9 +125,10 @@ static void add_ends(const struct job *job, struct worker *w, int64_t piece) {
 /* ---- pieces ---------------------------------------------------------------------------------------------------------------------------- */
 
 /* Keys of the queries in lanes that may have a distance of the piece. */
-static void piece_span(const struct job *job, int64_t piece, const hd_lanes *lanes, int64_t *begin, int64_t *end) {
+static void piece_span(const struct job *job, int64_t piece, const hd_lanes *lanes, const hd_live *live, int64_t *begin, int64_t *end) {
   const hd_problem *problem = job->from->problem;
-  hd_visible_span(problem, lanes->batch, lanes->row[0], lanes->row[lanes->count - 1] + 1, begin, end);
+  *begin = live->begin;
+  *end = live->end;
   if (job->table) return;
   const heed_score *score = &problem->scoring->score;
   const int64_t first = piece * PIECE_DISTANCES, after = first + PIECE_DISTANCES, rows = job->to->dim[1];
@@ -144,14 +145,17 @@ static void piece_span(const struct job *job, int64_t piece, const hd_lanes *lan
 static void walk(const struct job *job, struct worker *w, int64_t piece, int64_t kv) {
   const hd_problem *problem = job->from->problem;
   int64_t begin, end;
-  piece_span(job, piece, &w->visit.lanes, &begin, &end);
-  if (begin >= end) return;
-  hd_visit_begin(job->from, &w->scratch, &w->visit);
-  for (int64_t k0 = begin / HD_KEY_TILE * HD_KEY_TILE; k0 < end; k0 += HD_KEY_TILE) {
+  hd_live_of_lanes(problem, NULL, &w->visit.lanes, &w->live);
+  piece_span(job, piece, &w->visit.lanes, &w->live, &begin, &end);
+  bool begun = false;
+  for (int64_t k0 = begin, k1; k0 < end && hd_live_next(&w->live, k0, &k0, &k1) && k0 < end; k0 += HD_KEY_TILE) {
     uint64_t visible[HD_KEY_TILE];
+    k0 = k0 / HD_KEY_TILE * HD_KEY_TILE; // sums are those of whole tiles
+    if (!begun) hd_visit_begin(job->from, &w->scratch, &w->visit);
+    begun = true;
     hd_attn_tile tile = {.keys = (int)HD_MIN(problem->keys - k0, HD_KEY_TILE)};
     hd_visit_keys(job->from, &w->scratch, kv, 0, k0, &tile);
-    if (hd_visit_tile(job->from, &w->scratch, &w->visit, &tile, k0, visible))
+    if (hd_visit_tile(job->from, &w->scratch, &w->visit, &tile, k0, &w->live, visible))
       (job->table ? add_buckets : add_distances)(job, w, piece, &tile, k0);
   }
 }
@@ -221,8 +225,8 @@ static heed_status prepare(struct job *job) {
   job->workers = hd_workers(context, problem->heads * job->pieces);
   const hd_part own[] = {{NULL, 1, job->sum_floats}, {NULL, 2, HD_MAX_LANES}};
   HD_REQUIRE(hd_visit_cut(problem, &(hd_visit){0}, NULL, &each) && hd_visit_scratch_cut(problem, 1, &(hd_visit_scratch){0}, NULL, &each) &&
-                 hd_cut(NULL, own, (int)HD_COUNT(own), &each) && hd_mul(each, job->workers, &job->floats) &&
-                 hd_mul(problem->heads * job->pieces, job->buckets, &job->part_floats),
+                 hd_live_cut(problem, &(hd_live){0}, NULL, &each) && hd_cut(NULL, own, (int)HD_COUNT(own), &each) &&
+                 hd_mul(each, job->workers, &job->floats) && hd_mul(problem->heads * job->pieces, job->buckets, &job->part_floats),
              context, HEED_E_OVERFLOW, "head widths %lld and %lld are too large", (long long)problem->d, (long long)problem->dv);
   HD_TRY(hd_allocate(context, "workers", job->workers, sizeof *job->worker, &job->worker));
   HD_TRY(hd_allocate(context, "gradients of positions", job->part_floats, sizeof *job->parts, &job->parts));
@@ -233,6 +237,7 @@ static heed_status prepare(struct job *job) {
     int64_t used = i * each;
     hd_visit_cut(problem, &w->visit, job->memory, &used);
     hd_visit_scratch_cut(problem, 1, &w->scratch, job->memory, &used);
+    hd_live_cut(problem, &w->live, job->memory, &used);
     hd_cut(job->memory, arrays, (int)HD_COUNT(arrays), &used);
     if (job->table) w->scratch.slope = NULL; // the term comes behind the softcap
     for (int block = 0; block < HD_MAX_BLOCKS; block++) w->visit.gradient[block].dq = NULL;

@@ -3,7 +3,6 @@
  * dbias is dS before the softcap, scale and products, summed over the dimensions that the bias broadcasts. Whoever owns a part of it, at most a tile, goes through every pair that adds to
  * it, batch entries, heads, queries and keys ascending, and rebuilds dS. That costs two of backward's five products once more, and no memory beyond tiles, whatever is broadcast. */
 #include "backward.h"
-#include "pattern.h"
 
 #include <math.h>
 
@@ -37,17 +36,18 @@ static void add_pair(const hd_bias_gradient *job, struct hd_bias_worker *w, int6
   const hd_tiling tiling = {.queries = problem->kernels->tile_lanes, .heads = 1};
   int64_t kv = batch * problem->kv_heads + head / problem->group;
   for (int64_t q = q0; q < q1; q += tiling.queries) {
-    int64_t begin, end;
-    hd_lanes_of(problem, &tiling, kv, head % problem->group, q / tiling.queries, &w->visit.lanes);
-    hd_visible_span(problem, batch, q, q + w->visit.lanes.count, &begin, &end);
-    begin = HD_MAX(k0, begin / HD_KEY_TILE * HD_KEY_TILE);
-    end = HD_MIN(k1, end);
-    if (begin < end) hd_visit_begin(job->from, &w->scratch, &w->visit);
-    for (int64_t k = begin; k < end; k += HD_KEY_TILE) {
+    int64_t k = k0, first, last;
+    bool begun = false;
+    hd_lanes_of(problem, NULL, &tiling, kv, head % problem->group, q / tiling.queries, &w->visit.lanes);
+    hd_live_of_lanes(problem, NULL, &w->visit.lanes, &w->live);
+    for (; hd_live_next(&w->live, k, &first, &last) && first < k1; k += HD_KEY_TILE) {
       uint64_t visible[HD_KEY_TILE];
+      k = first / HD_KEY_TILE * HD_KEY_TILE; // sums are those of whole tiles
       hd_attn_tile tile = {.keys = (int)HD_MIN(problem->keys - k, HD_KEY_TILE)};
+      if (!begun) hd_visit_begin(job->from, &w->scratch, &w->visit);
+      begun = true;
       hd_visit_keys(job->from, &w->scratch, kv, 0, k, &tile);
-      if (hd_visit_tile(job->from, &w->scratch, &w->visit, &tile, k, visible)) add_tile(job, w, tile.keys);
+      if (hd_visit_tile(job->from, &w->scratch, &w->visit, &tile, k, &w->live, visible)) add_tile(job, w, tile.keys);
     }
     for (int lane = 0; !job->own_rows && !job->own_keys && lane < w->visit.lanes.count; lane++) {
       w->total += w->sums[lane];
@@ -108,7 +108,8 @@ heed_status hd_bias_gradient_new(const hd_backward *from, const heed_view *dbias
   int64_t each = 0;
   job->workers = hd_workers(context, job->owners * job->query_tiles * job->key_tiles);
   HD_REQUIRE(hd_visit_cut(problem, &(hd_visit){0}, NULL, &each) && hd_visit_scratch_cut(problem, 1, &(hd_visit_scratch){0}, NULL, &each) &&
-                 hd_cut(NULL, &(hd_part){NULL, HD_KEY_TILE, lanes}, 1, &each) && hd_mul(each, job->workers, &job->floats),
+                 hd_live_cut(problem, &(hd_live){0}, NULL, &each) && hd_cut(NULL, &(hd_part){NULL, HD_KEY_TILE, lanes}, 1, &each) &&
+                 hd_mul(each, job->workers, &job->floats),
              context, HEED_E_OVERFLOW, "head widths %lld and %lld are too large", (long long)problem->d, (long long)problem->dv);
   HD_TRY(hd_allocate(context, "bias gradient workers", job->workers, sizeof *job->worker, &job->worker));
   HD_TRY(hd_allocate(context, "bias gradient tiles", job->floats, sizeof *job->memory, &job->memory));
@@ -117,6 +118,7 @@ heed_status hd_bias_gradient_new(const hd_backward *from, const heed_view *dbias
     int64_t used = i * each;
     hd_visit_cut(problem, &w->visit, job->memory, &used);
     hd_visit_scratch_cut(problem, 1, &w->scratch, job->memory, &used);
+    hd_live_cut(problem, &w->live, job->memory, &used);
     hd_cut(job->memory, &(hd_part){&w->sums, HD_KEY_TILE, lanes}, 1, &used);
     w->scratch.slope = NULL;
     for (int block = 0; block < HD_MAX_BLOCKS; block++) w->visit.gradient[block].dq = NULL;

@@ -1,6 +1,6 @@
 /* cached.c: attention over the sequences of a cache: the forward call, and its plan, with the cache as the source and the sequences' lengths as key lengths. */
 #include "attention.h"
-#include "pattern.h"
+#include "visible.h"
 
 /* One call: the description with its blanks filled in, and what it reads. */
 typedef struct call {
@@ -39,16 +39,31 @@ static heed_status check_kept(heed_context *context, const heed_view *q, const c
   hd_problem problem;
   HD_TRY(hd_attention_shapes(context, q, &c->k, &c->v, &queries, &shapes));
   HD_TRY(hd_problem_make(context, &c->a, &shapes, &problem));
-  for (int64_t b = 0; problem.queries > 0 && b < problem.batch; b++) {
+  heed_status status = HEED_OK;
+  int64_t floats = 0;
+  float *memory;
+  hd_live live;
+  hd_live_cut(&problem, &live, NULL, &floats);
+  HD_TRY(hd_allocate(context, "tiles that are seen", floats, sizeof *memory, &memory));
+  floats = 0;
+  hd_live_cut(&problem, &live, memory, &floats);
+  for (int64_t b = 0; status == HEED_OK && problem.queries > 0 && b < problem.batch; b++) {
     int64_t begin, end, first = heed_cache_first(c->k.cache, c->k.sequences ? c->k.sequences[b] : b);
-    hd_visible_span(&problem, b, 0, problem.queries, &begin, &end);
-    HD_REQUIRE(
-        begin >= end || begin >= first, context, HEED_E_ARGUMENT,
-        "batch entry %lld may look at keys from %lld on, and the ring has kept those from %lld on: a window of fewer keys is needed, or "
-        "a cache that keeps more",
-        (long long)b, (long long)begin, (long long)first);
+    hd_limit_span(&problem, b, 0, problem.queries, &begin, &end);
+    if (begin >= end || begin >= first) continue;
+    for (int64_t head = 0; problem.a.pattern && head < problem.heads; head++) {
+      const int64_t own = hd_first_visible(&problem, b, head, 0, problem.queries, &live);
+      begin = head ? HD_MIN(begin, own) : own;
+    }
+    if (begin < first)
+      status =
+          hd_fail(context, HEED_E_ARGUMENT,
+                  "batch entry %lld may look at keys from %lld on, and the ring has kept those from %lld on: a window of fewer keys is "
+                  "needed, or a cache that keeps more",
+                  (long long)b, (long long)begin, (long long)first);
   }
-  return HEED_OK;
+  hd_release(context, memory, floats, sizeof *memory);
+  return status;
 }
 
 /* Fills c; the caller releases c->lengths, also after an error. */

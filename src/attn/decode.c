@@ -4,7 +4,8 @@
  * threads busy, the chunks of 1024 keys are shared out: each begins from the identity, and they merge in order, so who ran them never shows. The order of every sum is that of
  * forward.c, and so are the bits. */
 #include "attention.h"
-#include "pattern.h"
+#include "limit.h"
+#include "visible.h"
 
 #include <math.h>
 
@@ -38,9 +39,9 @@ struct job {
 
 bool hd_decodes(const hd_problem *problem) {
   if (problem->queries * problem->group > MOST_ROWS) return false;
-  if (problem->terms || problem->scoring || problem->a.dropout > 0 || problem->softcap_log2 != 0) return false;
-  for (int i = 0; i < problem->patterns; i++)
-    if (!problem->pattern[i]->interval) return false;
+  if (problem->a.pattern || problem->terms || problem->scoring || problem->a.dropout > 0 || problem->softcap_log2 != 0) return false;
+  for (int i = 0; i < problem->limits; i++)
+    if (!problem->limit[i]->interval) return false;
   return true;
 }
 
@@ -74,7 +75,7 @@ static void write_rows(const struct job *job, int64_t unit, const struct state *
   const hd_lanes lanes = unit_rows(job, unit);
   for (int r = 0; r < job->rows; r++) {
     int64_t begin, end;
-    hd_visible_span(problem, lanes.batch, lanes.row[r], lanes.row[r] + 1, &begin, &end);
+    hd_limit_span(problem, lanes.batch, lanes.row[r], lanes.row[r] + 1, &begin, &end);
     float *o = total->o + r * problem->dv;
     if (begin < end) problem->kernels->row_scale(o, problem->dv, 1.0f / total->l[r]);
     hd_from_floats(problem->kernels, o, problem->dv, hd_grid_row(out, lanes.batch, lanes.head[r], lanes.row[r]), out->type,
@@ -156,8 +157,8 @@ static void add_keys(const struct job *job, const struct worker *worker, const s
     last_query = (to - 1) / problem->group;
     // What the first and the last query see, all between them see: intervals never fall.
     int64_t all_begin, all_end, unused;
-    hd_visible_span(problem, batch, query, query + 1, &begin, &all_end);
-    hd_visible_span(problem, batch, last_query, last_query + 1, &all_begin, &unused);
+    hd_limit_span(problem, batch, query, query + 1, &begin, &all_end);
+    hd_limit_span(problem, batch, last_query, last_query + 1, &all_begin, &unused);
     end = all_end;
     if (all_begin <= k0 && all_end >= k0 + tile->keys) {
       begin = k0;
@@ -190,7 +191,7 @@ static void walk(const struct job *job, const struct worker *worker, const struc
 
 /* The keys that any row of a unit sees. */
 static void unit_span(const struct job *job, int64_t unit, int64_t *begin, int64_t *end) {
-  hd_visible_span(job->problem, unit / job->problem->kv_heads, 0, job->problem->queries, begin, end);
+  hd_limit_span(job->problem, unit / job->problem->kv_heads, 0, job->problem->queries, begin, end);
 }
 
 static int64_t chunk_count(int64_t begin, int64_t end) { return begin < end ? hd_ceil_div(end, HD_KEY_CHUNK) - begin / HD_KEY_CHUNK : 0; }

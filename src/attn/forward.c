@@ -3,7 +3,7 @@
  * A tile's lanes are query rows of one head, or, when there are few queries, the rows of several heads that read the same keys. Lanes are independent, so how rows are
  * grouped never shows in the result. Memory is a few tiles a worker, whatever the lengths. One or a few queries a head go to decode.c. */
 #include "attention.h"
-#include "pattern.h"
+#include "visible.h"
 
 #include <math.h>
 
@@ -14,6 +14,7 @@ struct worker {
   float *scores, *terms;            /* [64][lanes] */
   float *rows;                      /* [lanes][max(d, dv, 64)]: rows that need a copy on their way in or out */
   float *keys, *values;             /* [64][d], [64][dv]: keys and values that need one */
+  hd_live live;                     /* of the query tile under way */
 };
 
 /* Keys and values of a head up to half a megabyte are taken to stay in a second-level cache. */
@@ -21,7 +22,12 @@ enum { NEAR_FLOATS = 128 << 10 };
 
 struct job {
   const hd_problem *problem;
+  const hd_sweep *pass;
+  bool first, last;    /* of the passes */
   hd_grid q, out, lse; /* lse.data NULL: not asked */
+  // What passes before the last leave behind, as f32: numerators, which may lie in out, and [rows][m, l] of all heads, l −1 where a row has seen nothing.
+  hd_grid numerators;
+  float *sums;
   const hd_source *k, *v;
   hd_tiling tiling;
   bool bf16; /* the kernel takes keys and values as they lie */
@@ -49,10 +55,48 @@ static bool lay_out(const hd_problem *problem, struct worker *worker, float *mem
       {&worker->values, dv, HD_KEY_TILE},
   };
   *floats = 0;
-  return hd_cut(memory, parts, (int)HD_COUNT(parts), floats);
+  return hd_cut(memory, parts, (int)HD_COUNT(parts), floats) && hd_live_cut(problem, &worker->live, memory, floats);
 }
 
 /* ---- one query tile --------------------------------------------------------------------------------------------------------------- */
+
+/* Maximum and sum that earlier passes have left of a row. */
+static float *sums_of(const struct job *job, const hd_lanes *lanes, int lane) {
+  const hd_problem *problem = job->problem;
+  return job->sums + 2 * ((lanes->batch * problem->heads + lanes->head[lane]) * problem->queries + lanes->row[lane]);
+}
+
+/* The totals of the passes before this one. */
+static void take_up(const struct job *job, const struct worker *worker, const hd_lanes *lanes, hd_attn_block *block) {
+  const hd_problem *problem = job->problem;
+  const int used = HD_MIN(lanes->count - block->shift, block->lanes);
+  const float *rows[HD_MAX_LANES];
+  hd_lane_rows(problem->kernels, &job->numerators, lanes, 0, problem->dv, worker->rows, rows);
+  problem->kernels->to_lanes(rows + block->shift, used, problem->dv, 1.0f, block->total_o, block->lanes);
+  for (int lane = 0; lane < used; lane++) {
+    const float *sums = sums_of(job, lanes, block->shift + lane);
+    if (sums[1] == -1) continue;
+    block->total_m[lane] = sums[0];
+    block->total_l[lane] = sums[1];
+    block->seen |= (uint64_t)1 << lane;
+  }
+}
+
+/* Leaves the totals to the passes after this one. */
+static void leave_behind(const struct job *job, const hd_lanes *lanes, const hd_attn_block *block) {
+  const hd_problem *problem = job->problem;
+  const int used = HD_MIN(lanes->count - block->shift, block->lanes);
+  float *rows[HD_MAX_LANES];
+  char *address[HD_MAX_LANES];
+  hd_lane_addresses(&job->numerators, lanes, address);
+  for (int i = 0; i < lanes->count; i++) rows[i] = (float *)address[i];
+  problem->kernels->from_lanes(block->total_o, block->lanes, used, problem->dv, rows + block->shift);
+  for (int lane = 0; lane < used; lane++) {
+    float *sums = sums_of(job, lanes, block->shift + lane);
+    sums[0] = block->total_m[lane];
+    sums[1] = block->seen >> lane & 1 ? block->total_l[lane] : -1;
+  }
+}
 
 static void prepare_blocks(const struct job *job, const struct worker *worker, const hd_lanes *lanes, hd_attn_block *blocks, int count) {
   const hd_problem *problem = job->problem;
@@ -81,6 +125,7 @@ static void prepare_blocks(const struct job *job, const struct worker *worker, c
     }
     memset(block->o, 0, (size_t)(problem->dv * width) * sizeof(float));
     memset(block->total_o, 0, (size_t)(problem->dv * width) * sizeof(float));
+    if (!job->first) take_up(job, worker, lanes, block);
   }
 }
 
@@ -122,6 +167,7 @@ static void look_ahead(const struct job *job, const hd_lanes *lanes, int64_t beg
   const hd_problem *problem = job->problem;
   const hd_grid *k = &job->k->grid, *v = &job->v->grid;
   const int64_t apart = job->tiling.queries * problem->context->threads; // this walk's queries and the next one's
+  if (job->pass->part) return;                                           // what follows lies elsewhere
   if (keys_left > 0) {
     if (!tile->k || job->k->cache || problem->keys * (problem->d + problem->dv) <= NEAR_FLOATS) return;
     int64_t rows = begin > 0 ? HD_MIN(begin, apart) - (k0 - begin) : keys_left;
@@ -135,19 +181,43 @@ static void look_ahead(const struct job *job, const hd_lanes *lanes, int64_t beg
   }
 }
 
-static void attend_lanes(const struct job *job, const struct worker *worker, const hd_lanes *lanes, int64_t kv_head) {
+/* Keys, values and everything else that a tile brings along, in the order of the pass. */
+static void describe_tile(const struct job *job, const struct worker *worker, const hd_lanes *lanes, int64_t kv_head, const hd_keys *keys,
+                          uint64_t kept[HD_KEY_TILE], hd_attn_tile *tile) {
+  const hd_problem *problem = job->problem;
+  const int padded = hd_lanes_padded(problem, lanes);
+  const int64_t k0 = keys->key[0];
+  if (job->bf16) {
+    tile->k_bf16 = hd_source_bf16(job->k, lanes->batch, kv_head, k0, &tile->k_stride);
+    tile->v_bf16 = hd_source_bf16(job->v, lanes->batch, kv_head, k0, &tile->v_stride);
+    tile->v_pairs = (uint32_t *)worker->values;
+  } else {
+    tile->k = hd_key_rows(job->k, lanes->batch, kv_head, keys, worker->keys, &tile->k_stride);
+    tile->v = hd_key_rows(job->v, lanes->batch, kv_head, keys, worker->values, &tile->v_stride);
+  }
+  if (problem->scoring) {
+    const hd_score_place place = {problem, &job->q, lanes, tile, k0, worker->rows, worker->terms, worker->keys};
+    problem->scoring->kind->scores(problem->scoring, &place);
+    tile->scored = true;
+  }
+  if (hd_key_terms(problem, lanes, keys, worker->rows, worker->terms, padded)) tile->bias = worker->terms;
+  tile->kept = hd_keys_kept(problem, lanes, keys, kept);
+}
+
+static void attend_lanes(const struct job *job, struct worker *worker, const hd_lanes *lanes, int64_t kv_head) {
   const hd_problem *problem = job->problem;
   const hd_kernels *kernels = problem->kernels;
   hd_attn_block blocks[HD_MAX_BLOCKS];
   const int count = hd_lanes_blocks(problem, lanes), padded = hd_lanes_padded(problem, lanes);
-  prepare_blocks(job, worker, lanes, blocks, count);
-
-  int64_t begin, end, chunk = -1;
+  hd_live *live = &worker->live;
   uint64_t visible[HD_KEY_TILE], kept[HD_KEY_TILE];
-  hd_visible_span(problem, lanes->batch, lanes->row[0], lanes->row[lanes->count - 1] + 1, &begin, &end);
-  for (int64_t k0 = begin, k1; k0 < end; k0 = k1) {
-    k1 = HD_MIN((k0 / HD_KEY_TILE + 1) * HD_KEY_TILE, end);
-    hd_cover cover = hd_lanes_visible(problem, lanes, k0, k1, visible);
+  int64_t k0, k1;
+  hd_live_of_lanes(problem, job->pass, lanes, live);
+  if (!job->first && !job->last && !hd_live_next(live, live->begin, &k0, &k1)) return; // nothing changes
+  prepare_blocks(job, worker, lanes, blocks, count);
+  k1 = live->begin;
+  for (int64_t chunk = -1; hd_live_next(live, k1, &k0, &k1);) {
+    hd_cover cover = hd_lanes_visible(problem, job->pass, lanes, live, k0, k1, visible);
     if (cover == HD_EMPTY) continue;
     if (chunk >= 0 && chunk != k0 / HD_KEY_CHUNK)
       for (int i = 0; i < count; i++) kernels->attn_merge(&blocks[i]);
@@ -160,31 +230,20 @@ static void attend_lanes(const struct job *job, const struct worker *worker, con
         .scores = worker->scores,
         .stride = padded,
         .bias_stride = padded,
-        .kept = hd_lanes_kept(problem, lanes, k0, k1, kept),
         .keep_factor = problem->keep_factor,
     };
-    if (job->bf16) {
-      tile.k_bf16 = hd_source_bf16(job->k, lanes->batch, kv_head, k0, &tile.k_stride);
-      tile.v_bf16 = hd_source_bf16(job->v, lanes->batch, kv_head, k0, &tile.v_stride);
-      tile.v_pairs = (uint32_t *)worker->values;
-    } else {
-      tile.k = job->k->rows(job->k, lanes->batch, kv_head, k0, tile.keys, worker->keys, &tile.k_stride);
-      tile.v = job->v->rows(job->v, lanes->batch, kv_head, k0, tile.keys, worker->values, &tile.v_stride);
-    }
-    if (problem->scoring) {
-      const hd_score_place place = {problem, &job->q, lanes, &tile, k0, worker->rows, worker->terms, worker->keys};
-      problem->scoring->kind->scores(problem->scoring, &place);
-      tile.scored = true;
-    }
-    if (hd_terms_in_lanes(problem, lanes, k0, k1, worker->rows, worker->terms, padded)) tile.bias = worker->terms;
-    look_ahead(job, lanes, begin, k0, end - k1, &tile);
+    hd_keys keys;
+    hd_keys_of(job->pass, k0, k1, &keys);
+    describe_tile(job, worker, lanes, kv_head, &keys, kept, &tile);
+    look_ahead(job, lanes, live->begin, k0, live->end - k1, &tile);
     for (int i = 0; i < count; i++) kernels->attn_tile(&blocks[i], &tile);
   }
   for (int i = 0; i < count; i++) {
     kernels->attn_merge(&blocks[i]);
-    if (problem->a.sink) merge_sink(job, lanes, &blocks[i]);
+    if (problem->a.sink && job->last) merge_sink(job, lanes, &blocks[i]);
+    if (!job->last) leave_behind(job, lanes, &blocks[i]);
   }
-  write_rows(job, worker, lanes, blocks, count);
+  if (job->last) write_rows(job, worker, lanes, blocks, count);
 }
 
 static void run_item(void *argument, int64_t i, int worker) {
@@ -196,7 +255,7 @@ static void run_item(void *argument, int64_t i, int worker) {
   int64_t group = i / tiling->query_tiles, tile = tiling->query_tiles - 1 - i % tiling->query_tiles;
   int64_t kv = group / tiling->head_tiles, kv_head = kv % problem->kv_heads;
   hd_lanes lanes;
-  hd_lanes_of(problem, tiling, kv, group % tiling->head_tiles, tile, &lanes);
+  hd_lanes_of(problem, job->pass, tiling, kv, group % tiling->head_tiles, tile, &lanes);
   attend_lanes(job, &job->workers[worker], &lanes, kv_head);
 }
 
@@ -225,28 +284,59 @@ static heed_status run_items(struct job *job) {
 /* Whether q, k and v are all bf16 with rows of whole pairs, on a level that multiplies them so. */
 static bool stays_bf16(const struct job *job) {
   const hd_problem *problem = job->problem;
-  return problem->kernels->takes_bf16 && !problem->scoring && problem->d % 2 == 0 && job->q.type == HEED_BF16 && job->k->bf16 &&
-         job->v->bf16;
+  return problem->kernels->takes_bf16 && !job->pass->part && !problem->scoring && problem->d % 2 == 0 && job->q.type == HEED_BF16 &&
+         job->k->bf16 && job->v->bf16;
+}
+
+/* One pass after the other; each goes on where the one before it has stopped. */
+static heed_status run_passes(struct job *job) {
+  const hd_problem *problem = job->problem;
+  for (int i = 0; i < problem->passes; i++) {
+    job->pass = &problem->pass[i];
+    job->first = i == 0;
+    job->last = i == problem->passes - 1;
+    job->tiling = hd_tiling_of(problem, job->pass);
+    job->bf16 = stays_bf16(job);
+    HD_TRY(run_items(job));
+  }
+  return HEED_OK;
+}
+
+/* Room for what passes leave to each other: none where there is one, and numerators in out where it is f32 and not q. */
+static heed_status make_sums(struct job *job, int64_t rows, float **numerators) {
+  const hd_problem *problem = job->problem;
+  heed_context *context = problem->context;
+  *numerators = NULL;
+  if (problem->passes == 1) return HEED_OK;
+  HD_TRY(hd_allocate(context, "sums of rows", rows, 2 * sizeof(float), &job->sums));
+  job->numerators = job->out;
+  if (job->out.type == HEED_F32 && job->out.column_stride == 1 && job->out.data != job->q.data) return HEED_OK;
+  HD_TRY(hd_allocate(context, "rows under way", rows, (size_t)problem->dv * sizeof(float), numerators));
+  const heed_view view = heed_view_of(*numerators, HEED_F32, 4, (int64_t[]){problem->batch, problem->heads, problem->queries, problem->dv});
+  return hd_grid_make(context, &view, "rows under way", &job->numerators);
 }
 
 static heed_status run_job(struct job *job) {
   const hd_problem *problem = job->problem;
   heed_context *context = problem->context;
-  job->tiling = hd_tiling_of(problem);
-  job->bf16 = stays_bf16(job);
+  const int64_t rows = problem->batch * problem->heads * problem->queries;
+  job->tiling = hd_tiling_of(problem, &problem->pass[0]);
 
-  int64_t floats, all, workers = hd_workers(context, item_count(job));
+  int64_t floats, all, workers = hd_workers(context, problem->batch * problem->heads * hd_ceil_div(problem->queries, job->tiling.queries));
   HD_REQUIRE(lay_out(problem, &(struct worker){0}, NULL, &floats) && hd_mul(floats, workers, &all), context, HEED_E_OVERFLOW,
              "head widths %lld and %lld are too large", (long long)problem->d, (long long)problem->dv);
-  float *memory = NULL;
-  heed_status status = hd_allocate(context, "attention workers", workers, sizeof *job->workers, &job->workers);
+  float *memory = NULL, *numerators;
+  heed_status status = make_sums(job, rows, &numerators);
+  if (status == HEED_OK) status = hd_allocate(context, "attention workers", workers, sizeof *job->workers, &job->workers);
   if (status == HEED_OK) status = hd_allocate(context, "attention tiles", all, sizeof *memory, &memory);
   if (status == HEED_OK) {
     for (int64_t i = 0; i < workers; i++) lay_out(problem, &job->workers[i], memory + i * floats, &floats);
-    status = run_items(job);
+    status = run_passes(job);
   }
   hd_release(context, memory, all, sizeof *memory);
   hd_release(context, job->workers, workers, sizeof *job->workers);
+  hd_release(context, numerators, rows, (size_t)problem->dv * sizeof(float));
+  hd_release(context, job->sums, rows, 2 * sizeof(float));
   return status;
 }
 
@@ -267,7 +357,9 @@ heed_status hd_attention_run(heed_context *context, const heed_attention *a, con
     HD_REQUIRE(job.lse.type == HEED_F32, context, HEED_E_TYPE, "lse is %s, allowed f32", heed_type_name(job.lse.type));
   }
   if (problem.batch == 0 || problem.heads == 0 || problem.queries == 0) return HEED_OK;
-  return hd_decodes(&problem) ? hd_decode_run(&problem, &job.q, k, v, &job.out, &job.lse) : run_job(&job);
+  if (hd_decodes(&problem)) return hd_decode_run(&problem, &job.q, k, v, &job.out, &job.lse);
+  hd_sweeps_choose(&problem);
+  return run_job(&job);
 }
 
 heed_status hd_attention_scored(heed_context *context, const heed_attention *a, const heed_view *q, const hd_source *k, const hd_source *v,

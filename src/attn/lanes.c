@@ -1,17 +1,17 @@
 /* lanes.c: queries cut into tiles, and what goes into and out of their lanes. */
 #include "attention.h"
-#include "pattern.h"
 
-hd_tiling hd_tiling_of(const hd_problem *problem) {
+hd_tiling hd_tiling_of(const hd_problem *problem, const hd_sweep *pass) {
   const int64_t lanes = problem->kernels->tile_lanes;
   hd_tiling t = {.queries = HD_MIN(problem->queries, lanes), .heads = 1};
-  if (problem->queries * 2 <= lanes) t.heads = HD_MIN(problem->group, lanes / problem->queries);
+  if (problem->queries * 2 <= lanes && !pass->part) t.heads = HD_MIN(problem->group, lanes / problem->queries);
   t.query_tiles = hd_ceil_div(problem->queries, t.queries);
   t.head_tiles = hd_ceil_div(problem->group, t.heads);
   return t;
 }
 
-void hd_lanes_of(const hd_problem *problem, const hd_tiling *tiling, int64_t kv, int64_t head_tile, int64_t query_tile, hd_lanes *lanes) {
+void hd_lanes_of(const hd_problem *problem, const hd_sweep *pass, const hd_tiling *tiling, int64_t kv, int64_t head_tile,
+                 int64_t query_tile, hd_lanes *lanes) {
   int64_t q0 = query_tile * tiling->queries, queries = HD_MIN(tiling->queries, problem->queries - q0);
   int64_t first = head_tile * tiling->heads;
   lanes->heads = (int)HD_MIN(tiling->heads, problem->group - first);
@@ -21,7 +21,7 @@ void hd_lanes_of(const hd_problem *problem, const hd_tiling *tiling, int64_t kv,
   for (int h = 0; h < lanes->heads; h++)
     for (int64_t i = 0; i < queries; i++, lane++) {
       lanes->head[lane] = kv % problem->kv_heads * problem->group + first + h;
-      lanes->row[lane] = q0 + i;
+      lanes->row[lane] = pass && pass->part ? hd_order_query(&pass->order, q0 + i) : q0 + i;
     }
 }
 
@@ -72,25 +72,6 @@ void hd_lane_rows(const hd_kernels *kernels, const hd_grid *grid, const hd_lanes
   }
 }
 
-/* Heads of a tile see alike or not, so each is asked. */
-hd_cover hd_lanes_visible(const hd_problem *problem, const hd_lanes *lanes, int64_t k0, int64_t k1, uint64_t visible[HD_KEY_TILE]) {
-  int queries = lanes->count / lanes->heads;
-  hd_rect rect = {lanes->batch, lanes->head[0], lanes->row[0], lanes->row[0] + queries, k0, k1};
-  hd_cover cover = hd_visible_bits(problem, &rect, visible);
-  if (lanes->heads == 1) return cover;
-  bool any = cover != HD_EMPTY, all = cover == HD_FULL;
-  if (cover == HD_EMPTY) memset(visible, 0, HD_KEY_TILE * sizeof *visible);
-  for (int h = 1; h < lanes->heads; h++) {
-    uint64_t bits[HD_KEY_TILE];
-    rect.head = lanes->head[h * queries];
-    cover = hd_visible_bits(problem, &rect, bits);
-    any |= cover != HD_EMPTY;
-    all &= cover == HD_FULL;
-    for (int key = 0; cover != HD_EMPTY && key < k1 - k0; key++) visible[key] |= bits[key] << (h * queries);
-  }
-  return !any ? HD_EMPTY : all ? HD_FULL : HD_PARTIAL;
-}
-
 const uint64_t *hd_lanes_kept(const hd_problem *problem, const hd_lanes *lanes, int64_t k0, int64_t k1, uint64_t kept[HD_KEY_TILE]) {
   if (problem->a.dropout == 0) return NULL;
   hd_attn_dropout dropout = {
@@ -101,6 +82,13 @@ const uint64_t *hd_lanes_kept(const hd_problem *problem, const hd_lanes *lanes, 
     dropout.head[i] = i < lanes->count ? (uint32_t)(lanes->batch * problem->heads + lanes->head[i]) : 0;
   }
   problem->kernels->attn_kept(&dropout, kept);
+  return kept;
+}
+
+const uint64_t *hd_keys_kept(const hd_problem *problem, const hd_lanes *lanes, const hd_keys *keys, uint64_t kept[HD_KEY_TILE]) {
+  const int64_t first = keys->key[0];
+  if (keys->step == 1 || problem->a.dropout == 0) return hd_lanes_kept(problem, lanes, first, first + keys->count, kept);
+  for (int i = 0; i < keys->count; i++) hd_lanes_kept(problem, lanes, hd_key(keys, i), hd_key(keys, i) + 1, &kept[i]);
   return kept;
 }
 

@@ -18,10 +18,11 @@ typedef struct hd_tiling {
   int64_t queries, heads;          /* rows and heads of a full tile */
   int64_t query_tiles, head_tiles; /* tiles over the queries, over the heads of a group */
 } hd_tiling;
-hd_tiling hd_tiling_of(const hd_problem *problem); /* queries > 0 */
+hd_tiling hd_tiling_of(const hd_problem *problem, const hd_sweep *pass); /* queries > 0; in an order heads have tiles of their own */
 
-/* The lanes of a tile of key/value head kv (counted over the batch). */
-void hd_lanes_of(const hd_problem *problem, const hd_tiling *tiling, int64_t kv, int64_t head_tile, int64_t query_tile, hd_lanes *lanes);
+/* The lanes of a tile of key/value head kv (counted over the batch); in an order rows are those that stand there. pass NULL: as they lie. */
+void hd_lanes_of(const hd_problem *problem, const hd_sweep *pass, const hd_tiling *tiling, int64_t kv, int64_t head_tile,
+                 int64_t query_tile, hd_lanes *lanes);
 
 /* What queries are multiplied by on their way into lanes, so that products come out in log2 units. Scores that are no products read the queries' rows. */
 static inline float hd_query_factor(const hd_problem *problem) { return (float)(problem->scale * HD_LOG2E); }
@@ -43,11 +44,10 @@ hd_ahead hd_rows_ahead(const hd_grid *grid, const void *row, int64_t rows);
 void hd_lane_rows(const hd_kernels *kernels, const hd_grid *grid, const hd_lanes *lanes, int64_t column, int64_t columns, float *scratch,
                   const float **rows);
 
-/* The bits of the lanes for keys [k0, k1), at most one tile. */
-hd_cover hd_lanes_visible(const hd_problem *problem, const hd_lanes *lanes, int64_t k0, int64_t k1, uint64_t visible[HD_KEY_TILE]);
-
 /* The bits of what dropout keeps, for keys [k0, k1); NULL where there is no dropout. */
 const uint64_t *hd_lanes_kept(const hd_problem *problem, const hd_lanes *lanes, int64_t k0, int64_t k1, uint64_t kept[HD_KEY_TILE]);
+/* The same for keys that need not be neighbours. */
+const uint64_t *hd_keys_kept(const hd_problem *problem, const hd_lanes *lanes, const hd_keys *keys, uint64_t kept[HD_KEY_TILE]);
 
 /* Arrays of rows × columns floats, cut from one piece of memory; with memory NULL only their sizes are added to *floats. False where that overflows. */
 typedef struct hd_part {

@@ -1,102 +1,102 @@
-/* pattern.c: several patterns as one visibility: the span of keys that matter to some queries, and the bits of a rectangle. */
+/* pattern.c: the kinds of patterns as a table, and what can be wrong with a tree of them. */
 #include "pattern.h"
-#include "attention.h"
 
 #define ENTRY(name) &hd_pattern_##name,
 static const hd_pattern_kind *const kinds[] = {HD_PATTERN_LIST(ENTRY)};
+_Static_assert(sizeof kinds / sizeof *kinds == HEED_PATTERN_UNION, "every kind of heed_pattern_kind before the unions, in its order");
 
-void hd_patterns_choose(hd_problem *problem) {
-  _Static_assert(sizeof kinds / sizeof *kinds <= sizeof problem->pattern / sizeof *problem->pattern, "room for every pattern at once");
-  problem->patterns = 0;
-  for (int i = 0; i < HD_COUNT(kinds); i++)
-    if (kinds[i]->active(problem)) problem->pattern[problem->patterns++] = kinds[i];
+const hd_pattern_kind *hd_pattern_kind_of(const heed_pattern *pattern) {
+  return pattern->kind < HEED_PATTERN_UNION ? kinds[pattern->kind] : NULL;
 }
 
-void hd_visible_span(const hd_problem *problem, int64_t batch, int64_t q0, int64_t q1, int64_t *begin, int64_t *end) {
-  *begin = 0;
-  *end = problem->keys;
-  for (int i = 0; i < problem->patterns; i++) {
-    if (!problem->pattern[i]->interval) continue;
-    // Intervals never fall, so the first query sees the first key of all and the last query the last.
-    int64_t first, last, unused;
-    problem->pattern[i]->interval(problem, batch, q0, &first, &unused);
-    problem->pattern[i]->interval(problem, batch, q1 - 1, &unused, &last);
-    *begin = HD_MAX(*begin, first);
-    *end = HD_MIN(*end, last);
-  }
-  *end = HD_MAX(*begin, *end);
+const heed_pattern *const *hd_pattern_parts(const heed_pattern *const *pattern, int64_t *count) {
+  const bool several = (*pattern)->kind == HEED_PATTERN_UNION;
+  *count = several ? (*pattern)->parts : 1;
+  return several ? (*pattern)->part : pattern;
 }
 
-/* Clears the pairs that an interval pattern hides. The queries that see a key are neighbours: those whose begin has come to it and whose end has not passed it. */
-static void hide_outside(const hd_problem *problem, const hd_pattern_kind *kind, const hd_rect *rect, uint64_t *visible) {
-  int queries = (int)(rect->q1 - rect->q0), starting = 0, ending = 0;
-  int64_t begin[64], end[64];
-  for (int i = 0; i < queries; i++) kind->interval(problem, rect->batch, rect->q0 + i, &begin[i], &end[i]);
-  for (int64_t key = rect->k0; key < rect->k1; key++) {
-    while (starting < queries && begin[starting] <= key) starting++;
-    while (ending < queries && end[ending] <= key) ending++;
-    // Queries [ending, starting) see the key.
-    uint64_t below_starting = starting == 64 ? ~(uint64_t)0 : ((uint64_t)1 << starting) - 1;
-    uint64_t below_ending = ending == 64 ? ~(uint64_t)0 : ((uint64_t)1 << ending) - 1;
-    visible[key - rect->k0] &= below_starting & ~below_ending;
-  }
+const hd_pattern_kind *hd_pattern_named(const char *name, size_t length) {
+  for (int64_t i = 0; i < HD_COUNT(kinds); i++)
+    if (strlen(kinds[i]->name) == length && memcmp(kinds[i]->name, name, length) == 0) return kinds[i];
+  return NULL;
 }
 
-/* What an interval pattern says of a whole rectangle, from its corners. */
-static hd_cover interval_cover(const hd_problem *problem, const hd_pattern_kind *kind, const hd_rect *rect) {
-  int64_t first_begin, first_end, last_begin, last_end;
-  kind->interval(problem, rect->batch, rect->q0, &first_begin, &first_end);
-  kind->interval(problem, rect->batch, rect->q1 - 1, &last_begin, &last_end);
-  if (last_end <= rect->k0 || first_begin >= rect->k1) return HD_EMPTY;
-  return last_begin <= rect->k0 && first_end >= rect->k1 ? HD_FULL : HD_PARTIAL;
+heed_pattern_kind hd_pattern_number(const hd_pattern_kind *kind) {
+  int i = 0;
+  while (kinds[i] != kind) i++;
+  return (heed_pattern_kind)i;
 }
 
-hd_cover hd_visible_bits(const hd_problem *problem, const hd_rect *rect, uint64_t *visible) {
-  int keys = (int)(rect->k1 - rect->k0), queries = (int)(rect->q1 - rect->q0);
-  const uint64_t all = ~(uint64_t)0 >> (64 - queries);
-  hd_cover cover = HD_FULL;
-  hd_cover each[HD_COUNT(kinds)];
-  for (int i = 0; i < problem->patterns; i++) {
-    each[i] = problem->pattern[i]->interval ? interval_cover(problem, problem->pattern[i], rect) : HD_PARTIAL;
-    cover = HD_MIN(cover, each[i]);
-  }
-  if (cover == HD_EMPTY) return HD_EMPTY;
-  for (int key = 0; key < keys; key++) visible[key] = all;
-  if (cover == HD_FULL) return HD_FULL;
-  for (int i = 0; i < problem->patterns; i++) {
-    if (each[i] == HD_FULL) continue;
-    if (problem->pattern[i]->interval) {
-      hide_outside(problem, problem->pattern[i], rect, visible);
-    } else {
-      problem->pattern[i]->hide(problem, rect, visible);
-    }
-  }
-  uint64_t any = 0, every = all;
-  for (int key = 0; key < keys; key++) {
-    any |= visible[key];
-    every &= visible[key];
-  }
-  return !any ? HD_EMPTY : every == all ? HD_FULL : HD_PARTIAL;
+/* What a part is as such, and how deep the tree is below it. */
+static heed_status check_part(heed_context *context, const heed_pattern *pattern, int depth) {
+  heed_pattern copy = {.size = sizeof copy};
+  HD_REQUIRE(pattern, context, HEED_E_ARGUMENT, "pattern: a part is null");
+  HD_TRY(hd_options_read(context, "heed_pattern", pattern, &copy, sizeof copy));
+  HD_REQUIRE(pattern->size >= sizeof copy, context, HEED_E_ARGUMENT, "heed_pattern: size %zu, expected %zu", pattern->size, sizeof copy);
+  HD_REQUIRE((int)pattern->kind >= 0 && pattern->kind <= HEED_PATTERN_INTERSECTION, context, HEED_E_ARGUMENT, "pattern: unknown kind %d",
+             (int)pattern->kind);
+  if (pattern->kind < HEED_PATTERN_UNION) return HEED_OK;
+  HD_REQUIRE(depth < HD_PATTERN_DEPTH, context, HEED_E_ARGUMENT, "pattern: unions and intersections are nested more than %d deep",
+             HD_PATTERN_DEPTH);
+  HD_REQUIRE(pattern->parts > 0 && pattern->part, context, HEED_E_ARGUMENT,
+             "pattern: a union or intersection of %lld parts, allowed 1 and more", (long long)pattern->parts);
+  return HEED_OK;
 }
 
-/* Rows of bits to columns of bits: exchanges the off-diagonal quarters of ever smaller squares. */
-static void transpose_bits(uint64_t bits[64]) {
-  uint64_t mask = 0x00000000ffffffff;
-  for (int half = 32; half; half /= 2, mask ^= mask << half)
-    for (int i = 0; i < 64; i = ((i | half) + 1) & ~half) {
-      uint64_t swap = (bits[i] >> half ^ bits[i | half]) & mask;
-      bits[i] ^= swap << half;
-      bits[i | half] ^= swap;
-    }
+/* Calls leaf for every part that is no union or intersection. */
+static heed_status walk(heed_context *context, const heed_pattern *pattern, int depth,
+                        heed_status (*leaf)(const void *argument, const hd_pattern_kind *kind, const heed_pattern *pattern),
+                        const void *argument) {
+  HD_TRY(check_part(context, pattern, depth));
+  if (pattern->kind < HEED_PATTERN_UNION) return leaf(argument, kinds[pattern->kind], pattern);
+  for (int64_t i = 0; i < pattern->parts; i++) HD_TRY(walk(context, pattern->part[i], depth + 1, leaf, argument));
+  return HEED_OK;
 }
 
-void hd_hide_by_rows(const hd_grid *grid, hd_row_bits row_bits, const hd_rect *rect, uint64_t *visible) {
-  int keys = (int)(rect->k1 - rect->k0);
-  uint64_t bits[64] = {0};
-  for (int64_t query = rect->q0; query < rect->q1; query++) {
-    const char *row = hd_grid_row(grid, rect->batch, rect->head, query) + rect->k0 * grid->column_stride * grid->size;
-    bits[query - rect->q0] = row_bits(grid, row, keys);
-  }
-  transpose_bits(bits);
-  for (int key = 0; key < keys; key++) visible[key] &= bits[key];
+static heed_status check_leaf(const void *argument, const hd_pattern_kind *kind, const heed_pattern *pattern) {
+  return kind->check ? kind->check(argument, pattern) : HEED_OK;
+}
+
+heed_status hd_pattern_check(const hd_problem *problem, const heed_pattern *pattern) {
+  return walk(problem->context, pattern, 0, check_leaf, problem);
+}
+
+struct fit {
+  const hd_problem *problem;
+  int64_t tokens;
+};
+
+static heed_status fit_leaf(const void *argument, const hd_pattern_kind *kind, const heed_pattern *pattern) {
+  const struct fit *fit = argument;
+  HD_TRY(check_leaf(fit->problem, kind, pattern));
+  return kind->fits ? kind->fits(fit->problem->context, pattern, fit->tokens) : HEED_OK;
+}
+
+heed_status heed_pattern_check(heed_context *context, const heed_pattern *pattern, int64_t heads, int64_t tokens) {
+  if (!context) return HEED_E_ARGUMENT;
+  HD_TRY(hd_check_range(context, "heads", heads, 1, HD_FAR));
+  HD_TRY(hd_check_range(context, "tokens", tokens, 1, HD_FAR));
+  const hd_problem problem = {
+      .context = context, .batch = 1, .heads = heads, .kv_heads = heads, .group = 1, .queries = tokens, .keys = tokens};
+  const struct fit fit = {&problem, tokens};
+  return walk(context, pattern, 0, fit_leaf, &fit);
+}
+
+bool hd_pattern_positional(const heed_pattern *pattern) {
+  if (pattern->kind < HEED_PATTERN_UNION) return !kinds[pattern->kind]->absolute;
+  for (int64_t i = 0; i < pattern->parts; i++)
+    if (hd_pattern_positional(pattern->part[i])) return true;
+  return false;
+}
+
+heed_status hd_pattern_check_lists(const hd_problem *problem, const char *name, const heed_pattern *pattern, int64_t rows) {
+  heed_context *context = problem->context;
+  HD_REQUIRE(pattern->row_begin && pattern->begin, context, HEED_E_ARGUMENT, "%s: row_begin or begin is null", name);
+  HD_REQUIRE(pattern->lists == 0 || pattern->lists == 1 || pattern->lists == problem->heads, context, HEED_E_SHAPE,
+             "%s: lists of %lld heads, allowed 1 or %lld", name, (long long)pattern->lists, (long long)problem->heads);
+  for (int64_t row = 0; row <= HD_MAX(pattern->lists, 1) * rows; row++)
+    HD_REQUIRE(pattern->row_begin[row] >= (row ? pattern->row_begin[row - 1] : 0) && (row || pattern->row_begin[0] == 0), context,
+               HEED_E_ARGUMENT, "%s: row_begin[%lld] is %lld: they begin at 0 and never fall", name, (long long)row,
+               (long long)pattern->row_begin[row]);
+  return HEED_OK;
 }

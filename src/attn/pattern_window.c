@@ -1,13 +1,32 @@
-/* pattern_window.c: key j is visible to the query at position p iff p − left ≤ j ≤ p + right; a side that is absent is unlimited. */
+/* pattern_window.c: the keys around a query: p − left ≤ j ≤ p + right. */
 #include "pattern.h"
 
-static bool active(const hd_problem *problem) { return problem->a.has_window_left || problem->a.has_window_right; }
-
-static void interval(const hd_problem *problem, int64_t batch, int64_t query, int64_t *begin, int64_t *end) {
-  hd_place place = hd_problem_place(problem, batch, query);
-  // Kept within the document, so that neither end ever falls.
-  *begin = problem->a.has_window_left ? HD_CLAMP(place.position - problem->a.window_left, place.begin, place.end) : 0;
-  *end = problem->a.has_window_right ? HD_CLAMP(place.position + problem->a.window_right + 1, place.begin, place.end) : problem->keys;
+static heed_status check(const hd_problem *problem, const heed_pattern *p) {
+  heed_context *context = problem->context;
+  HD_TRY(hd_check_range(context, "window: left", p->left, 0, INT64_MAX));
+  return hd_check_range(context, "window: right", p->right, 0, INT64_MAX);
 }
 
-const hd_pattern_kind hd_pattern_window = {.name = "window", .active = active, .interval = interval};
+static int64_t runs(const heed_pattern *pattern, const hd_row *row) {
+  (void)pattern, (void)row;
+  return 1;
+}
+
+static hd_run run(const heed_pattern *pattern, const hd_row *row, int64_t i) {
+  (void)i;
+  return (hd_run){.begin = row->position - HD_MIN(pattern->left, HD_FAR), .end = row->position + HD_MIN(pattern->right, HD_FAR) + 1};
+}
+
+static void complete(heed_pattern *pattern, int given) {
+  if (given < 2) pattern->right = pattern->left;
+}
+
+const hd_pattern_kind hd_pattern_window = {
+    .name = "window",
+    .check = check,
+    .runs = runs,
+    .run = run,
+    .field = {{.name = "left", .number = offsetof(heed_pattern, left)}, {.name = "right", .number = offsetof(heed_pattern, right)}},
+    .needed = 1,
+    .complete = complete,
+};

@@ -2,11 +2,9 @@
 #include "attention.h"
 #include "pattern.h"
 #include "term.h"
+#include "visible.h"
 
 #include <math.h>
-
-/* Positions stay far inside 64 bits, so that i + offset ± window cannot overflow. */
-static const int64_t FAR = (int64_t)1 << 60;
 
 heed_status hd_grid_make(heed_context *context, const heed_view *view, const char *name, hd_grid *out) {
   char shape[HD_SHAPE_LENGTH];
@@ -108,7 +106,8 @@ heed_status hd_grid_broadcast(const hd_problem *problem, const heed_view *view, 
 
 /* Whether anything depends on where a query stands among the keys. */
 static bool positional(const heed_attention *a) {
-  return a->causal || a->has_window_left || a->has_window_right || a->alibi || a->relative || (a->score && a->score->kind == HEED_SCORE_XL);
+  return a->causal || a->has_window_left || a->has_window_right || a->alibi || a->relative ||
+         (a->score && a->score->kind == HEED_SCORE_XL) || (a->pattern && hd_pattern_positional(a->pattern));
 }
 
 /* Where nothing is said of the alignment it must not matter: either no positional pattern, or START and END agree for every batch entry that has queries and keys. */
@@ -121,7 +120,7 @@ static heed_status resolve_alignment(hd_problem *problem) {
              "an offset is given, but align is not HEED_ALIGN_GIVEN");
   for (int64_t b = 0; a->align == HEED_ALIGN_GIVEN && b < (a->offsets ? problem->batch : 1); b++) {
     int64_t offset = a->offsets ? a->offsets[b] : a->offset;
-    HD_REQUIRE(offset > -FAR && offset < FAR, context, HEED_E_ARGUMENT, "offset %lld of batch entry %lld is out of range",
+    HD_REQUIRE(offset > -HD_FAR && offset < HD_FAR, context, HEED_E_ARGUMENT, "offset %lld of batch entry %lld is out of range",
                (long long)offset, (long long)b);
   }
   if (a->align != HEED_ALIGN_UNSET || !positional(a)) return HEED_OK;
@@ -155,8 +154,8 @@ static heed_status check_numbers(hd_problem *problem) {
              (long long)a->window_right);
   // Beyond 1e30 the cap is far above any score that f32 holds apart from infinity, and s / cap would lose its bits as a subnormal.
   problem->softcap_log2 = a->softcap < 1e30 ? (float)(a->softcap * HD_LOG2E) : 0;
-  a->window_left = a->has_window_left ? HD_MIN(a->window_left, FAR) : FAR;
-  a->window_right = a->has_window_right ? HD_MIN(a->window_right, FAR) : FAR;
+  a->window_left = a->has_window_left ? HD_MIN(a->window_left, HD_FAR) : HD_FAR;
+  a->window_right = a->has_window_right ? HD_MIN(a->window_right, HD_FAR) : HD_FAR;
   for (int64_t b = 0; a->key_lengths && b < problem->batch; b++)
     HD_REQUIRE(a->key_lengths[b] >= 0 && a->key_lengths[b] <= problem->keys, context, HEED_E_ARGUMENT,
                "key length %lld of batch entry %lld, allowed 0 to %lld", (long long)a->key_lengths[b], (long long)b,
@@ -213,7 +212,7 @@ static heed_status check_relative(hd_problem *problem) {
   const int64_t buckets = a->relative->dim[0], side = a->relative_causal ? buckets : buckets / 2;
   HD_REQUIRE(side >= 2 && (a->relative_causal || buckets % 2 == 0), context, HEED_E_SHAPE, "relative: %lld buckets, allowed %s",
              (long long)buckets, a->relative_causal ? "2 and more" : "even numbers from 4 on");
-  HD_REQUIRE(a->relative_distance > side / 2 && a->relative_distance < FAR, context, HEED_E_ARGUMENT,
+  HD_REQUIRE(a->relative_distance > side / 2 && a->relative_distance < HD_FAR, context, HEED_E_ARGUMENT,
              "relative_distance %lld, allowed more than %lld, the distances with a bucket of their own", (long long)a->relative_distance,
              (long long)(side / 2));
   return hd_number(context, a->relative->type, "relative");
@@ -229,6 +228,19 @@ static heed_status check_dropout(hd_problem *problem) {
              "dropout counts queries, heads and quarters of keys in 32 bits");
   problem->keep_factor = (float)(1 / (1 - a->dropout));
   problem->last_dropped = hd_last_dropped(a->dropout);
+  return HEED_OK;
+}
+
+/* A pattern that is one window is the description's own, where that has none. */
+static heed_status read_pattern(hd_problem *problem) {
+  heed_attention *a = &problem->a;
+  if (!a->pattern) return HEED_OK;
+  HD_TRY(hd_pattern_check(problem, a->pattern));
+  if (a->pattern->kind != HEED_PATTERN_WINDOW || a->has_window_left || a->has_window_right) return HEED_OK;
+  a->has_window_left = a->has_window_right = true;
+  a->window_left = HD_MIN(a->pattern->left, HD_FAR);
+  a->window_right = HD_MIN(a->pattern->right, HD_FAR);
+  a->pattern = NULL;
   return HEED_OK;
 }
 
@@ -273,6 +285,8 @@ heed_status hd_problem_make(heed_context *context, const heed_attention *a, cons
       .d = shapes->d,
       .key_width = shapes->key_width,
       .dv = shapes->dv,
+      .passes = 1,
+      .pass[0].order = {.queries = shapes->queries, .keys = shapes->keys},
   };
   HD_TRY(hd_description_read(context, a, &out->a));
   // Other scores say themselves which widths they compare.
@@ -288,8 +302,8 @@ heed_status hd_problem_make(heed_context *context, const heed_attention *a, cons
     out->group = out->heads / out->kv_heads;
   }
   int64_t rows;
-  HD_REQUIRE(out->queries < FAR && out->keys < FAR && hd_mul(out->batch, out->heads, &rows) && hd_mul(rows, out->queries, &rows), context,
-             HEED_E_OVERFLOW, "batch %lld, heads %lld, queries %lld, keys %lld are too many to count", (long long)out->batch,
+  HD_REQUIRE(out->queries < HD_FAR && out->keys < HD_FAR && hd_mul(out->batch, out->heads, &rows) && hd_mul(rows, out->queries, &rows),
+             context, HEED_E_OVERFLOW, "batch %lld, heads %lld, queries %lld, keys %lld are too many to count", (long long)out->batch,
              (long long)out->heads, (long long)out->queries, (long long)out->keys);
   HD_TRY(check_numbers(out));
   HD_TRY(check_packing(out));
@@ -297,6 +311,7 @@ heed_status hd_problem_make(heed_context *context, const heed_attention *a, cons
   HD_TRY(check_per_head(out, out->a.sink, "sink"));
   HD_TRY(check_relative(out));
   HD_TRY(check_dropout(out));
+  HD_TRY(read_pattern(out));
   HD_TRY(resolve_alignment(out));
   if (out->a.attend) {
     HD_TRY(hd_grid_broadcast(out, out->a.attend, "attend", &out->attend));
@@ -309,7 +324,7 @@ heed_status hd_problem_make(heed_context *context, const heed_attention *a, cons
     HD_REQUIRE(type == HEED_F32 || type == HEED_F64 || type == HEED_F16 || type == HEED_BF16, context, HEED_E_TYPE,
                "bias is %s, allowed f32, f64, f16 and bf16 (a boolean mask is `attend`)", heed_type_name(type));
   }
-  hd_patterns_choose(out);
+  hd_limits_choose(out);
   hd_terms_choose(out);
   return HEED_OK;
 }

@@ -1,4 +1,4 @@
-/* problem.h: one attention call, understood: views brought to [batch, head, row, column], defaults filled in, everything checked, patterns chosen.
+/* problem.h: one attention call, understood: views brought to [batch, head, row, column], defaults filled in, everything checked, limits chosen.
  *
  * Forward, weights, plan and reference all read this and never the caller's description. */
 #ifndef HD_PROBLEM_H
@@ -7,6 +7,7 @@
 #include "../base/base.h"
 #include "../../include/heed/heed.h"
 #include "../kern/kernels.h"
+#include "order.h"
 
 /* A view [lead..., heads, rows, columns] with up to three leading dimensions counted as one batch. Strides in elements. */
 typedef struct hd_grid {
@@ -25,11 +26,17 @@ char *hd_grid_row(const hd_grid *grid, int64_t batch, int64_t head, int64_t row)
 /* Queries [q0, q1) × keys [k0, k1) of one batch entry and query head. */
 typedef struct hd_rect {
   int64_t batch, head, q0, q1, k0, k1;
+  bool shown; /* the pattern is known to show all of it */
 } hd_rect;
 
 typedef enum hd_cover { HD_EMPTY, HD_PARTIAL, HD_FULL } hd_cover;
 
-struct hd_pattern_kind;
+/* Positions and the sides of windows stay far inside 64 bits, so that i + offset ± window cannot overflow. */
+#define HD_FAR ((int64_t)1 << 60)
+
+enum { HD_MAX_SWEEPS = 8 };
+
+struct hd_limit_kind;
 struct hd_term_kind;
 typedef struct hd_problem {
   heed_context *context;
@@ -43,8 +50,11 @@ typedef struct hd_problem {
   double scale;
   float softcap_log2;   /* in units of log2 e; 0: none */
   hd_grid attend, bias; /* dimensions of 1 have stride 0 */
-  const struct hd_pattern_kind *pattern[8];
-  int patterns;
+  const struct hd_limit_kind *limit[8];
+  int limits;
+  hd_sweep pass[HD_MAX_SWEEPS]; /* one for everything, until hd_sweeps_choose */
+  int passes;
+  bool parted; /* the pattern has parts that may show the same pair */
   const struct hd_term_kind *term[4];
   int terms;
   float keep_factor;     /* 1 / (1 − dropout) */

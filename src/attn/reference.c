@@ -1,6 +1,7 @@
 /* reference.c: the formula of attention in double precision, one row at a time, with no tiles, patterns or kernels: what everything else is held to. It reads the
  * description by itself, so that a mistake in a pattern cannot hide in its oracle. */
 #include "backward.h"
+#include "reference.h"
 
 #include "../base/philox.h"
 
@@ -48,6 +49,28 @@ static int64_t position_of(const hd_problem *problem, int64_t batch, int64_t que
   return first_key + (query - first_query) + offset;
 }
 
+/* Whether the pattern shows the pair; its document's keys, as far as they are no padding, are the ones it speaks of. */
+static bool shown(const hd_problem *problem, int64_t batch, int64_t head, int64_t query, int64_t key) {
+  const heed_attention *a = &problem->a;
+  int64_t first = 0, end = problem->keys;
+  if (a->documents) {
+    int64_t t = document(a->query_documents, query);
+    first = a->key_documents[t];
+    end = a->key_documents[t + 1];
+  }
+  if (a->key_lengths && a->key_lengths[batch] < end) end = a->key_lengths[batch];
+  const hd_pair pair = {.batch = batch,
+                        .head = head,
+                        .position = position_of(problem, batch, query) - first,
+                        .key = key - first,
+                        .keys = end > first ? end - first : 0,
+                        .causal = a->causal,
+                        .query = query,
+                        .queries = problem->queries,
+                        .call_key = key};
+  return hd_reference_shows(a->pattern, &pair);
+}
+
 static bool sees(const hd_problem *problem, int64_t batch, int64_t head, int64_t query, int64_t key) {
   const heed_attention *a = &problem->a;
   int64_t position = position_of(problem, batch, query);
@@ -58,6 +81,7 @@ static bool sees(const hd_problem *problem, int64_t batch, int64_t head, int64_t
   if (a->documents && document(a->query_documents, query) != document(a->key_documents, key)) return false;
   if (a->attend && at(&problem->attend, batch, head, query, key) == 0) return false;
   if (a->bias && at(&problem->bias, batch, head, query, key) == -INFINITY) return false;
+  if (a->pattern && !shown(problem, batch, head, query, key)) return false;
   return true;
 }
 

@@ -48,6 +48,22 @@ const float *hd_source_rows(const hd_source *source, int64_t batch, int64_t head
   return scratch;
 }
 
+const float *hd_key_rows(const hd_source *source, int64_t batch, int64_t head, const hd_keys *keys, float *scratch, int64_t *stride) {
+  const hd_grid *grid = &source->grid;
+  if (keys->step == 1) return source->rows(source, batch, head, keys->key[0], keys->count, scratch, stride);
+  if (keys->step && !source->cache && grid->type == HEED_F32 && grid->column_stride == 1) {
+    *stride = grid->row_stride * keys->step;
+    return (const float *)hd_grid_row(grid, batch, head, keys->key[0]);
+  }
+  for (int i = 0; i < keys->count; i++) {
+    float *to = scratch + i * source->columns;
+    const float *row = source->rows(source, batch, head, hd_key(keys, i), 1, to, stride);
+    if (row != to) memcpy(to, row, (size_t)source->columns * sizeof *to);
+  }
+  *stride = source->columns;
+  return scratch;
+}
+
 const uint16_t *hd_source_bf16(const hd_source *source, int64_t batch, int64_t head, int64_t key, int64_t *stride) {
   hd_stored stored;
   source->stored(source, batch, head, key, &stored);

@@ -36,6 +36,9 @@ const uint16_t *hd_source_bf16(const hd_source *source, int64_t batch, int64_t h
 void hd_source_of_cache(const heed_context *context, const heed_cache *cache, const int64_t *sequences, int64_t count, bool values,
                         hd_source *out);
 
+/* The rows of keys that need not be neighbours, as `rows` gives them. */
+const float *hd_key_rows(const hd_source *source, int64_t batch, int64_t head, const hd_keys *keys, float *scratch, int64_t *stride);
+
 /* What every source's `rows` is. */
 const float *hd_source_rows(const hd_source *source, int64_t batch, int64_t head, int64_t key, int keys, float *scratch, int64_t *stride);
 

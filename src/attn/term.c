@@ -36,3 +36,11 @@ bool hd_terms_in_lanes(const hd_problem *problem, const hd_lanes *lanes, int64_t
   }
   return problem->terms > 0;
 }
+
+bool hd_key_terms(const hd_problem *problem, const hd_lanes *lanes, const hd_keys *keys, float *scratch, float *out, int padded) {
+  const int64_t first = keys->key[0];
+  if (keys->step == 1) return hd_terms_in_lanes(problem, lanes, first, first + keys->count, scratch, out, padded);
+  for (int i = 0; i < keys->count; i++)
+    hd_terms_in_lanes(problem, lanes, hd_key(keys, i), hd_key(keys, i) + 1, scratch, out + (int64_t)i * padded, padded);
+  return problem->terms > 0;
+}

@@ -39,4 +39,7 @@ void hd_terms_choose(hd_problem *problem);
 /* The sum of all terms in lanes: out [k1 − k0][padded]. scratch [lanes][64]. Nothing is done, and false returned, where there are none. */
 bool hd_terms_in_lanes(const hd_problem *problem, const hd_lanes *lanes, int64_t k0, int64_t k1, float *scratch, float *out, int padded);
 
+/* The same for keys that need not be neighbours. */
+bool hd_key_terms(const hd_problem *problem, const hd_lanes *lanes, const hd_keys *keys, float *scratch, float *out, int padded);
+
 #endif

@@ -1,6 +1,5 @@
 /* visit.c: query rows in lanes for the backward pass, and one tile of keys met by them. */
 #include "backward.h"
-#include "pattern.h"
 
 #include <math.h>
 
@@ -90,8 +89,10 @@ void hd_visit_begin(const hd_backward *from, const hd_visit_scratch *scratch, hd
 void hd_visit_keys(const hd_backward *from, const hd_visit_scratch *scratch, int64_t kv, int64_t index, int64_t k0, hd_attn_tile *tile) {
   const hd_problem *problem = from->problem;
   int64_t batch = kv / problem->kv_heads, head = kv % problem->kv_heads, row = index * HD_KEY_TILE;
-  tile->k = from->k->rows(from->k, batch, head, k0, tile->keys, scratch->keys + row * problem->key_width, &tile->k_stride);
-  tile->v = from->v->rows(from->v, batch, head, k0, tile->keys, scratch->values + row * problem->dv, &tile->v_stride);
+  hd_keys keys;
+  hd_keys_of(from->pass, k0, k0 + tile->keys, &keys);
+  tile->k = hd_key_rows(from->k, batch, head, &keys, scratch->keys + row * problem->key_width, &tile->k_stride);
+  tile->v = hd_key_rows(from->v, batch, head, &keys, scratch->values + row * problem->dv, &tile->v_stride);
 }
 
 hd_score_place hd_visit_place(const hd_backward *from, const hd_visit_scratch *scratch, const hd_visit *visit, const hd_attn_tile *tile,
@@ -100,26 +101,28 @@ hd_score_place hd_visit_place(const hd_backward *from, const hd_visit_scratch *s
 }
 
 bool hd_visit_tile(const hd_backward *from, const hd_visit_scratch *scratch, hd_visit *visit, hd_attn_tile *tile, int64_t k0,
-                   uint64_t visible[HD_KEY_TILE]) {
+                   const hd_live *live, uint64_t visible[HD_KEY_TILE]) {
   const hd_problem *problem = from->problem;
   const hd_lanes *lanes = &visit->lanes;
   int64_t k1 = k0 + tile->keys;
   uint64_t kept[HD_KEY_TILE];
-  hd_cover cover = hd_lanes_visible(problem, lanes, k0, k1, visible);
+  hd_cover cover = hd_lanes_visible(problem, from->pass, lanes, live, k0, k1, visible);
   if (cover == HD_EMPTY) return false;
+  hd_keys keys;
+  hd_keys_of(from->pass, k0, k1, &keys);
   tile->visible = cover == HD_FULL ? NULL : visible;
   tile->softcap = problem->softcap_log2;
   tile->scores = scratch->p;
   tile->slope = scratch->slope;
   tile->stride = tile->bias_stride = visit->padded;
-  tile->kept = hd_lanes_kept(problem, lanes, k0, k1, kept);
+  tile->kept = hd_keys_kept(problem, lanes, &keys, kept);
   tile->keep_factor = problem->keep_factor;
   tile->scored = problem->scoring != NULL;
   if (tile->scored) {
     const hd_score_place place = hd_visit_place(from, scratch, visit, tile, k0);
     problem->scoring->kind->scores(problem->scoring, &place);
   }
-  tile->bias = hd_terms_in_lanes(problem, lanes, k0, k1, scratch->rows, scratch->terms, visit->padded) ? scratch->terms : NULL;
+  tile->bias = hd_key_terms(problem, lanes, &keys, scratch->rows, scratch->terms, visit->padded) ? scratch->terms : NULL;
   for (int i = 0; i < visit->blocks; i++) problem->kernels->attn_backward_lanes(&visit->gradient[i], tile, scratch->ds);
   tile->kept = NULL; // its bits live here
   return true;

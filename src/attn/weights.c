@@ -1,7 +1,7 @@
 /* weights.c: exact rows of the matrix of weights, or of the scores they come from, for whoever wants to look. Scores go straight into the caller's rows; for weights each row is
  * then normalised by its own maximum and sum. Nothing larger than a tile is held besides. */
 #include "attention.h"
-#include "pattern.h"
+#include "visible.h"
 
 #include <math.h>
 
@@ -21,7 +21,7 @@ static void fill_undefined(const hd_problem *problem, int64_t batch, int64_t hea
   for (int64_t k0 = 0; k0 < problem->keys; k0 += HD_KEY_TILE) {
     int64_t k1 = HD_MIN(k0 + HD_KEY_TILE, problem->keys);
     uint64_t visible[HD_KEY_TILE] = {0};
-    hd_rect rect = {batch, head, query, query + 1, k0, k1};
+    hd_rect rect = {.batch = batch, .head = head, .q0 = query, .q1 = query + 1, .k0 = k0, .k1 = k1};
     hd_visible_bits(problem, &rect, visible);
     for (int64_t key = k0; key < k1; key++) row[key] = visible[key - k0] & 1 ? NAN : 0;
   }
@@ -32,13 +32,15 @@ static hd_cover lanes_visible(const hd_problem *problem, const hd_lanes *lanes, 
   bool any = false, all = true, neighbours = true;
   for (int lane = 1; lane < lanes->count; lane++) neighbours &= lanes->row[lane] == lanes->row[lane - 1] + 1;
   if (neighbours) {
-    hd_rect rect = {lanes->batch, lanes->head[0], lanes->row[0], lanes->row[0] + lanes->count, k0, k1};
+    const int64_t q0 = lanes->row[0];
+    hd_rect rect = {.batch = lanes->batch, .head = lanes->head[0], .q0 = q0, .q1 = q0 + lanes->count, .k0 = k0, .k1 = k1};
     return hd_visible_bits(problem, &rect, visible);
   }
   memset(visible, 0, HD_KEY_TILE * sizeof *visible);
   for (int lane = 0; lane < lanes->count; lane++) {
     uint64_t bits[HD_KEY_TILE];
-    hd_rect rect = {lanes->batch, lanes->head[lane], lanes->row[lane], lanes->row[lane] + 1, k0, k1};
+    const int64_t q0 = lanes->row[lane];
+    hd_rect rect = {.batch = lanes->batch, .head = lanes->head[lane], .q0 = q0, .q1 = q0 + 1, .k0 = k0, .k1 = k1};
     hd_cover cover = hd_visible_bits(problem, &rect, bits);
     any |= cover != HD_EMPTY;
     all &= cover == HD_FULL;

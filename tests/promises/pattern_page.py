@@ -13,11 +13,9 @@ from pathlib import Path
 
 # place named in the page: (file, text that must be there once, what it becomes; CODE stands for the block)
 PLACES = {
-    "heed_attention": ("include/heed/heed.h", "} heed_attention;", "CODE} heed_attention;"),
-    "positional": ("src/attn/problem.c", "static bool positional(const heed_attention *a) {\n  return", "static bool positional(const heed_attention *a) {\n  return CODE"),
-    "check_numbers": ("src/attn/problem.c", "  problem->scale = a->scale;\n", "  problem->scale = a->scale;\nCODE"),
-    "HD_PATTERN_LIST": ("src/attn/pattern.h", "#define HD_PATTERN_LIST(X)", "#define HD_PATTERN_LIST(X) CODE"),
-    "sees": ("src/attn/reference.c", "  if (a->causal && key > position) return false;\n", "CODE  if (a->causal && key > position) return false;\n"),
+    "heed_pattern_kind": ("include/heed/heed.h", "  HEED_PATTERN_UNION,\n", "CODE  HEED_PATTERN_UNION,\n"),
+    "HD_PATTERN_LIST": ("src/attn/pattern.h", "X(bigbird)", "X(bigbird) CODE"),
+    "hd_reference_shows": ("src/attn/reference_pattern.c", "  case HEED_PATTERN_UNION:\n", "CODE  case HEED_PATTERN_UNION:\n"),
 }
 
 

@@ -1,5 +1,5 @@
-/* pattern_bias.c: a bias of −inf hides the pair exactly as a boolean mask does. What else the bias does to the scores is the kernel's part. */
-#include "pattern.h"
+/* limit_bias.c: a bias of −inf hides the pair exactly as a boolean mask does. What else the bias does to the scores is the kernel's part. */
+#include "limit.h"
 
 #include <math.h>
 
@@ -21,4 +21,4 @@ static void hide(const hd_problem *problem, const hd_rect *rect, uint64_t *visib
   hd_hide_by_rows(&problem->bias, row_bits, rect, visible);
 }
 
-const hd_pattern_kind hd_pattern_bias = {.name = "bias", .active = active, .hide = hide};
+const hd_limit_kind hd_limit_bias = {.name = "bias", .active = active, .hide = hide};

@@ -1,5 +1,5 @@
-/* pattern_causal.c: key j is visible to the query at position p iff j ≤ p. */
-#include "pattern.h"
+/* limit_causal.c: key j is visible to the query at position p iff j ≤ p. */
+#include "limit.h"
 
 static bool active(const hd_problem *problem) { return problem->a.causal; }
 
@@ -9,4 +9,4 @@ static void interval(const hd_problem *problem, int64_t batch, int64_t query, in
   *end = HD_CLAMP(place.position + 1, place.begin, place.end); // kept within the document, so that it never falls
 }
 
-const hd_pattern_kind hd_pattern_causal = {.name = "causal", .active = active, .interval = interval};
+const hd_limit_kind hd_limit_causal = {.name = "causal", .active = active, .interval = interval};

@@ -1,5 +1,5 @@
-/* pattern_documents.c: documents packed into one row of tokens: a query sees the keys of its own. */
-#include "pattern.h"
+/* limit_documents.c: documents packed into one row of tokens: a query sees the keys of its own. */
+#include "limit.h"
 
 static bool active(const hd_problem *problem) { return problem->a.documents > 0; }
 
@@ -9,4 +9,4 @@ static void interval(const hd_problem *problem, int64_t batch, int64_t query, in
   *end = place.end;
 }
 
-const hd_pattern_kind hd_pattern_documents = {.name = "documents", .active = active, .interval = interval};
+const hd_limit_kind hd_limit_documents = {.name = "documents", .active = active, .interval = interval};

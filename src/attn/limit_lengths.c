@@ -1,5 +1,5 @@
-/* pattern_lengths.c: each batch entry has its own number of keys; what lies beyond is padding. */
-#include "pattern.h"
+/* limit_lengths.c: each batch entry has its own number of keys; what lies beyond is padding. */
+#include "limit.h"
 
 static bool active(const hd_problem *problem) { return problem->a.key_lengths; }
 
@@ -9,4 +9,4 @@ static void interval(const hd_problem *problem, int64_t batch, int64_t query, in
   *end = problem->a.key_lengths[batch];
 }
 
-const hd_pattern_kind hd_pattern_lengths = {.name = "lengths", .active = active, .interval = interval};
+const hd_limit_kind hd_limit_lengths = {.name = "lengths", .active = active, .interval = interval};

@@ -1,5 +1,5 @@
-/* pattern_attend.c: an arbitrary boolean array: a byte that is not 0 means that the query may look at the key. */
-#include "pattern.h"
+/* limit_attend.c: an arbitrary boolean array: a byte that is not 0 means that the query may look at the key. */
+#include "limit.h"
 
 static bool active(const hd_problem *problem) { return problem->a.attend != NULL; }
 
@@ -29,4 +29,4 @@ static void hide(const hd_problem *problem, const hd_rect *rect, uint64_t *visib
   hd_hide_by_rows(&problem->attend, row_bits, rect, visible);
 }
 
-const hd_pattern_kind hd_pattern_attend = {.name = "attend", .active = active, .hide = hide};
+const hd_limit_kind hd_limit_attend = {.name = "attend", .active = active, .hide = hide};
