@@ -4,7 +4,7 @@
 import json
 import unittest
 
-from cli_case import Case, USAGE
+from cli_case import USAGE, Case
 
 
 class Counts(Case):
@@ -64,7 +64,7 @@ class BadInput(Case):
             "unknown format": ["full", "-o", "x.gif"],
         }.items():
             with self.subTest(arguments):
-                self.refuses(code, words, "pattern", *arguments)
+                self.refuses(USAGE, words, "pattern", *arguments)
 
 
 if __name__ == "__main__":

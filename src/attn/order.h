@@ -6,6 +6,7 @@
 #define HD_ORDER_H
 
 #include "../base/base.h"
+#include "../../include/heed/heed.h"
 #include "../kern/kernels.h"
 
 typedef enum hd_order_kind {
