@@ -9,11 +9,13 @@ typedef struct values {
   bench_values bench;
   whole_list batch, heads, kv_heads, head_dim, value_dim, n, keys, causal, window, type;
   number_list dropout;
+  const char *pattern;
 } values;
 
 /* The arrays of one case; the last four for backward only. */
 typedef struct arrays {
   heed_attention attention;
+  heed_pattern *pattern;
   array q, k, v, out, lse, dout, dq, dk, dv;
 } arrays;
 
@@ -77,6 +79,7 @@ static void close_case(bench_case *c) {
   if (!a) return;
   array *all[] = {&a->q, &a->k, &a->v, &a->out, &a->lse, &a->dout, &a->dq, &a->dk, &a->dv};
   for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) array_free(all[i]);
+  heed_pattern_free(a->pattern);
   free(a);
 }
 
@@ -96,6 +99,8 @@ static int open_forward(void *pointer, bench_case *c) {
   int code;
   fill_defaults(v);
   describe(v, &a->attention);
+  if (v->pattern) TRY(check(c->context, heed_pattern_parse(c->context, v->pattern, &a->pattern)));
+  a->attention.pattern = a->pattern;
   TRY(make_inputs(v, a));
   TRY(check(c->context, heed_attention_explain_plan(c->context, &a->attention, &a->q.view, &a->k.view, &a->v.view, &plan)));
   c->flops = 2.0 * (double)plan.visible_pairs * (double)(item(&v->head_dim) + item(&v->value_dim));
@@ -149,6 +154,7 @@ static const option options[] = {
     OPTION("causal", 0, WHOLES, "LIST", causal, "0, 1 or both (default 0,1)", .low = 0, .high = 1),
     OPTION("window", 0, WHOLES, "LIST", window, "keys visible before a query's own, and after it unless causal (default -1: all)",
            .low = -1, .high = 1e7),
+    OPTION("pattern", 0, TEXT, "PATTERN", pattern, "who sees whom besides, such as bigbird:64:1:1:3 (see heed pattern)"),
     OPTION("dropout", 0, NUMBERS, "LIST", dropout, "probabilities that a weight is dropped (default 0)", .low = 0, .high = 1),
     OPTION("type", 0, CHOICES, "LIST", type, "what all arrays are stored in (default f32)", .choices = "f32|f16|bf16"),
     BENCH_OPTIONS,

@@ -126,8 +126,7 @@ static int draw(job *j, const values *v) {
                               .keys = n,
                               .query_tokens = tokens,
                               .key_tokens = tokens,
-                              .weights = weights,
-                              .cross = true}; // whose caption says nothing of weights on neighbours
+                              .weights = weights};
   TRY(output_open(v->output, &file));
   const heed_sink sink = output_sink(&file);
   code = output_close(&file, check(j->context, (svg ? heed_record_svg : heed_record_png)(j->context, &record, 0, 0, &sink)));

@@ -1,6 +1,7 @@
 /* Patterns: each gives the very bits of the boolean mask that its definition (src/attn/reference_pattern.c) spells out, forward and backward, and its plan counts every live pair once
  * and no dead tile. */
 #include "attention_gradients.h"
+#include "counting_allocator.h"
 
 #include "../src/attn/reference.h"
 
@@ -310,6 +311,41 @@ static void touched(void **state) {
     }
 }
 
+/* What forward and backward take under a window does not grow with the length but for a few bytes a tile of queries. */
+static void memory_of_windows(void **state) {
+  (void)state;
+  enum { THREADS = 2, FLOATS = 16 };
+  ledger l;
+  heed_context *counting = ledger_context(&l, THREADS);
+  const heed_pattern window = {.size = sizeof window, .kind = HEED_PATTERN_WINDOW, .left = 128};
+  const heed_pattern *both[] = {&window, &(heed_pattern){.size = sizeof window, .kind = HEED_PATTERN_FIXED, .stride = 64}};
+  const heed_pattern united = {.size = sizeof united, .kind = HEED_PATTERN_UNION, .parts = 2, .part = both};
+  int64_t peak[2][2];
+  for (int size = 0; size < 2; size++)
+    for (int kind = 0; kind < 2; kind++) {
+      random_source r = {.seed = 5};
+      sample s = {.batch = 1, .heads = 1, .kv_heads = 1, .n = size ? 32768 : 4096, .d = FLOATS, .dv = FLOATS};
+      gradients g;
+      s.m = s.n;
+      sample_fill(&s, &r, SAMPLE_CAUSAL);
+      align_start(&s);
+      s.a.pattern = kind ? &united : &window;
+      gradients_make(&g, &s, &r);
+      l.peak = l.now;
+      const int64_t before = l.now;
+      sample_run(counting, &s);
+      gradients_run(counting, &s, &g);
+      peak[kind][size] = l.peak - before;
+      gradients_free(&g);
+      sample_free(&s);
+    }
+  heed_context_free(counting);
+  // 448 tiles of queries more: a struct each, and with a union two sets of 512 tiles.
+  for (int kind = 0; kind < 2; kind++)
+    if (peak[kind][1] > peak[kind][0] + 448 * 256 + kind * 448 * 2 * 128)
+      fail_msg("%lld bytes for 4,096 tokens, %lld for 32,768", (long long)peak[kind][0], (long long)peak[kind][1]);
+}
+
 /* Documents count places from their own beginning; the oracle says so by itself. */
 static void documents(void **state) {
   (void)state;
@@ -469,9 +505,9 @@ static void spelt_out(void **state) {
 
 int main(void) {
   context = test_context(NULL);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(every_length), cmocka_unit_test(random_sizes), cmocka_unit_test(documents),
-                                     cmocka_unit_test(touched),      cmocka_unit_test(refusals),     cmocka_unit_test(text),
-                                     cmocka_unit_test(spelt_out)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(every_length), cmocka_unit_test(random_sizes),      cmocka_unit_test(documents),
+                                     cmocka_unit_test(touched),      cmocka_unit_test(memory_of_windows), cmocka_unit_test(refusals),
+                                     cmocka_unit_test(text),         cmocka_unit_test(spelt_out)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   heed_context_free(context);
   return failed;
