@@ -300,11 +300,11 @@ static void equal_bits(void **state) {
           heed_context *other = level_context((heed_level)level, threads);
           if (!other) continue;
           random_source r = {.seed = (uint64_t)(10 * map + kinds)};
-          linear_sample s = {.batch = 2,
+          linear_sample s = {.batch = 1,
                              .heads = 4,
                              .kv_heads = 2,
-                             .n = 300,
-                             .m = 700,
+                             .n = 150,
+                             .m = 600,
                              .d = 23,
                              .dv = 35,
                              .a.features = maps[map].features,
