@@ -35,13 +35,27 @@ static void weigh_by_value(const heed_layer_record *seen, const float *values, i
   free(lengths);
 }
 
+/* Layers without a pattern show everything. */
+static void keep_visible(recording *r, int64_t layer, const uint8_t *visible) {
+  const int64_t cells = r->record.heads * r->record.queries * r->record.keys;
+  if (!r->visible) {
+    r->visible = allocate("patterns", r->record.layers * cells, 1);
+    memset(r->visible, 1, (size_t)(r->record.layers * cells));
+    r->record.visible = r->visible;
+  }
+  memcpy(r->visible + layer * cells, visible, (size_t)cells);
+}
+
 static heed_status on_layer(void *user, const heed_layer_record *seen) {
   recording *r = user;
   heed_record *record = &r->record;
   if (seen->stage != r->stage) return HEED_OK;
-  int64_t layer = place_of(seen->layer, r->layers, record->layers);
+  const int64_t layer = place_of(seen->layer, r->layers, record->layers), head_cells = record->queries * record->keys;
   if (r->windows) r->windows[layer] = seen->window;
   record->causal = seen->causal;
+  if (seen->exact) // stands in a layer of the record of its own, behind what linear attention implies
+    memcpy(r->weights + (layer + 1) * record->heads * head_cells, seen->exact, (size_t)(record->heads * head_cells) * sizeof *r->weights);
+  if (seen->visible) keep_visible(r, layer, seen->visible);
   for (int64_t head = 0; head < seen->n_heads; head++) {
     for (int64_t i = 0; i < seen->queries; i++) {
       float *row = r->weights + ((layer * record->heads + head) * record->queries + seen->first + i) * record->keys;
@@ -110,6 +124,30 @@ static heed_watch watch_of(recording *r) {
                       .user = r};
 }
 
+/* A layer of linear attention is shown twice: by the weights that it implies, and by those that exact attention would have. Notes say what is what. */
+static void add_exact_layers(const loaded *m, recording *r) {
+  heed_record *record = &r->record;
+  int64_t *layers = allocate("layers", 2 * record->layers, sizeof *layers), count = 0;
+  heed_text *notes = allocate("layers", 2 * record->layers, sizeof *notes);
+  bool noted = false;
+  for (int64_t i = 0; i < record->layers; i++) {
+    bool linear = false;
+    const char *kind = heed_model_attention(m->model, r->layers[i], &linear);
+    const bool full = !strcmp(kind, "full");
+    noted |= !full;
+    notes[count] = (heed_text){kind, full ? 0 : strlen(kind)};
+    layers[count++] = r->layers[i];
+    if (!linear) continue;
+    notes[count] = (heed_text){"exact", strlen("exact")};
+    layers[count++] = r->layers[i];
+  }
+  free(r->layers);
+  record->layer_index = r->layers = layers;
+  record->layers = count;
+  r->notes = notes;
+  if (noted) record->notes = notes;
+}
+
 int record_run(const loaded *m, const prompt *p, const char *layers, const char *heads, recording *r) {
   heed_session *session = NULL;
   heed_session_options options = {.size = sizeof options};
@@ -118,7 +156,9 @@ int record_run(const loaded *m, const prompt *p, const char *layers, const char 
   TRY(describe(m, layers, heads, m->info.layers, m->info.heads, r));
   record->model_kv_heads = m->info.kv_heads;
   record->queries = record->keys = p->count;
+  add_exact_layers(m, r);
   record->window = r->windows = allocate("windows", record->layers, sizeof *r->windows);
+  memset(r->windows, 0, (size_t)record->layers * sizeof *r->windows);
   TRY(reserve_weights(m, r));
   label_tokens(m, p, r);
   const heed_watch watch = watch_of(r);
@@ -217,6 +257,8 @@ void record_free(recording *r) {
   free(r->layers);
   free(r->heads);
   free(r->windows);
+  free(r->visible);
+  free(r->notes);
   free(r->tokens);
   free(r->source);
   free(r->numbers);

@@ -8,6 +8,8 @@ typedef struct recording {
   heed_record record;
   int64_t *layers, *heads;      /* the model's numbers of what was chosen */
   int64_t *windows;             /* [layers] */
+  uint8_t *visible;             /* as weights; NULL: no layer has a pattern */
+  heed_text *notes;             /* [layers] */
   heed_stage stage;             /* the attention that is kept */
   heed_text *tokens, *source;   /* source: of cross-attention */
   char (*numbers)[ID_TEXT_MAX]; /* the tokens' text where there is no tokenizer */

@@ -26,10 +26,11 @@ static int make_learner(training *t, const heed_learner_options *m) {
                                           .head = m->head,
                                           .labels = t->new_head ? m->labels : 0,
                                           .label_names = m->label_names,
-                                          .seed = m->seed};
+                                          .seed = m->seed,
+                                          .attention = m->attention};
   heed_status status =
       t->model ? heed_learner_from_model(context, t->model, &from, &t->learner) : heed_learner_new(context, m, &t->learner);
-  if (t->model && status == HEED_E_ARGUMENT) return usage_error("--%s", heed_error(context)); // freeze: ...
+  if (t->model && status == HEED_E_ARGUMENT) return usage_error("--%s", heed_error(context)); // freeze: ..., attention: ...
   if (!t->model && status == HEED_E_FORMAT) return usage_error("%s", heed_error(context));    // sizes that do not go together
   heed_model_free(t->model);                                                                  // the learner keeps what it needs
   t->model = NULL;
@@ -113,6 +114,7 @@ static void fill_model(const train_values *v, heed_learner_options *model) {
   model->context = v->context;
   model->rotary = v->rotary;
   if (v->positions) model->positions = (heed_positions)(choice_place(TRAIN_POSITIONS, v->positions) + 1);
+  model->attention = v->attention;
   model->no_bias = v->no_bias;
   model->untied = v->untied;
   model->gelu_erf = v->gelu_erf;
@@ -170,6 +172,7 @@ static const option gpt_options[] = {
     TEXT_OPTIONS,
     SIZE_OPTIONS,
     POSITION_OPTION,
+    ATTENTION_OPTION,
     OPTION("rotary", 0, FLAG, NULL, rotary, "rotary instead of learned positions"),
     OPTION("no-bias", 0, FLAG, NULL, no_bias, "no biases in products and norms"),
     OPTION("untied", 0, FLAG, NULL, untied, "a head of its own instead of the embedding"),
@@ -177,7 +180,11 @@ static const option gpt_options[] = {
 };
 
 static const option llama_options[] = {
-    TEXT_OPTIONS, SIZE_OPTIONS, POSITION_OPTION, OPTION("untied", 0, FLAG, NULL, untied, "a head of its own instead of the embedding"),
+    TEXT_OPTIONS,
+    SIZE_OPTIONS,
+    POSITION_OPTION,
+    ATTENTION_OPTION,
+    OPTION("untied", 0, FLAG, NULL, untied, "a head of its own instead of the embedding"),
     RUN_OPTIONS,
 };
 
@@ -191,6 +198,7 @@ static const option encoder_options[] = {
     OPTION("pre-norm", 0, FLAG, NULL, norm_before, "norms before the sublayers instead of after them"),
     OPTION("relu", 0, FLAG, NULL, relu, "ReLU instead of GELU"),
     POSITION_OPTION,
+    ATTENTION_OPTION,
     OPTION("rotary", 0, FLAG, NULL, rotary, "rotary instead of learned positions"),
     OPTION("no-bias", 0, FLAG, NULL, no_bias, "no biases in products and norms"),
     OPTION("untied", 0, FLAG, NULL, untied, "a head of its own instead of the embedding"),
@@ -208,6 +216,7 @@ static const option task_options[] = {
     SIZE_OPTIONS,
     OPTION("model", 0, CHOICE, NULL, model, "form (default gpt; copy: llama)", .choices = "gpt|llama"),
     POSITION_OPTION,
+    ATTENTION_OPTION,
     RUN_OPTIONS,
 };
 
@@ -222,6 +231,7 @@ static const option from_options[] = {
     OPTION("tokens", 0, TEXT, "FILE", tokens, "a tokenizer instead of the model's own"),
     OPTION("context", 0, WHOLE, "N", context, "positions in a sequence (default 128; labelled texts: the longest, at most 512)", .low = 1,
            .high = 1e9),
+    OPTION("attention", 0, TEXT, "KIND[/KIND...]", attention, "what layers attend with instead, as for `heed train gpt`"),
     OPTION("mask", 0, NUMBER, "P", mask, "encoders: share of the tokens that it has to find (default 0.15)", .low = 0.001, .high = 1),
     RUN_OPTIONS,
 };

@@ -29,6 +29,7 @@ typedef struct train_values {
   int64_t examples, source_context, encoder_layers;
   double smoothing, sampling;
   const char *output;
+  const char *attention; /* NULL: exact, to every key */
   const char *positions; /* NULL: what the form usually has */
   bool separate, learned;
   text_list freeze;

@@ -13,6 +13,10 @@ typedef train_values values;
 #define POSITION_OPTION                                                                                                                    \
   OPTION("positions", 0, CHOICE, NULL, positions, "where tokens stand: rows that are added, or what acts on scores (default: the form's)", \
          .choices = TRAIN_POSITIONS)
+#define ATTENTION_OPTION                                                                                                                   \
+  OPTION("attention", 0, TEXT, "KIND[/KIND...]", attention,                                                                                \
+         "what layers attend with, in turn: a pattern (`heed pattern --help`: window:64+global:4), linear, relu, performer:ROWS[:SEED], "  \
+         "hyperbolic:ROWS[:SEED] (default full)")
 
 #define SIZE_OPTIONS                                                                                                                       \
   OPTION("layers", 0, WHOLE, "N", layers, "layers (default 4; tasks 2, seq2seq 3)", .low = 1, .high = 10000),                              \

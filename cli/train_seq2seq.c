@@ -29,6 +29,7 @@ static int check_arch(const values *v, bool recurrent) {
                  {"pre-norm", v->norm_before, false},
                  {"learned", v->learned, false},
                  {"positions", v->positions != NULL, false},
+                 {"attention", v->attention != NULL, false},
                  {"encoder-layers", v->encoder_layers > 0, false},
                  {"untied", v->untied, false}};
   for (size_t i = 0; i < sizeof options / sizeof *options; i++)
@@ -98,6 +99,7 @@ static const option options[] = {
            .high = 10000),
     OPTION("pre-norm", 0, FLAG, NULL, norm_before, "norms before the sublayers instead of after them"),
     POSITION_OPTION,
+    ATTENTION_OPTION,
     OPTION("learned", 0, FLAG, NULL, learned, "learned instead of sinusoidal positions, as many as the longest sentences have"),
     OPTION("untied", 0, FLAG, NULL, untied, "a head of its own instead of the embedding"),
     OPTION("smoothing", 0, NUMBER, "P", smoothing, "share of a target that goes to all other tokens while it learns (default 0)", .low = 0,

@@ -136,6 +136,47 @@ class Results(Training):
             self.resumes(positions, "--steps", "3", "--positions", positions)
             self.refuses(FAILED, "positions: ", *self.gpt(positions, "--steps", "3", "--positions", "rope" if positions != "rope" else "t5", "--resume"))
 
+    def test_every_kind_of_attention(self):
+        for attention in ("window:2+global:1", "strided:4/full", "linear", "performer:16/window:3"):
+            name = attention.replace("/", "-")
+            run = self.train(name, "--steps", "3", "--layers", "2", "--attention", attention)
+            with open(os.path.join(run, "config.json"), encoding="utf-8") as file:
+                config = json.load(file)
+            self.assertEqual((config["model_type"], config["attention"]), ("heed", attention))
+            self.assertLess(json.loads(self.prints("eval", run, "--json"))["loss"], 4)
+            self.assertTrue(self.prints("generate", run, "-p", "the c", "-n", "5", "--quiet").strip())
+            self.resumes(name, "--steps", "3", "--layers", "2", "--attention", attention)
+            self.refuses(FAILED, f"(attention: {attention} there, full asked for)", *self.gpt(name, "--steps", "3", "--layers", "2", "--attention", "full", "--resume"))
+            self.shows_attention(run, attention)
+
+    def shows_attention(self, run, attention):
+        """What a pattern hides is absent, not zero; beside the weights that linear attention implies stand the exact ones."""
+        shown = json.loads(self.prints("show", run, "the cat", "--json"))
+        n = len(shown["key_tokens"])
+        first = shown["weights"][0]
+        if attention.startswith("window:2"):
+            self.assertEqual(shown["notes"], [attention, attention])
+            for head in first:
+                for i, row in enumerate(head):
+                    for j, weight in enumerate(row):
+                        if j > i:
+                            self.assertEqual(weight, 0)
+                        else:
+                            self.assertEqual(weight is None, i - j > 2 and j > 0, (i, j))
+            table = self.prints("show", run, "the cat", "--layers", "0", "--heads", "0", "-o", "-", "--format", "csv").splitlines()
+            self.assertEqual(len(table), n + 1)
+            self.assertEqual(table[-1].split(",")[2], "")
+            self.assertNotEqual(table[-1].split(",")[1], "")
+        if attention == "linear":
+            self.assertEqual(shown["layers"], [0, 0, 1, 1])
+            self.assertEqual(shown["notes"], ["linear", "exact", "linear", "exact"])
+            for layer in shown["weights"]:
+                for row in layer[0]:
+                    self.assertAlmostEqual(sum(row), 1, places=4)
+            self.assertNotEqual(first, shown["weights"][1])
+        for picture in ("png", "svg", "html"):
+            self.prints("show", run, "the cat", "--layers", "0", "--heads", "0", "-o", self.path(f"shown.{picture}"))
+
     def test_a_task(self):
         run = self.path("sort")
         self.prints("train", "task", "sort", "--letters", "3", "--symbols", "4", *"--layers 1 --heads 1 --width 32 --batch 8 --steps 20 --quiet".split(), "--out", run)
@@ -229,6 +270,14 @@ class From(Training):
         self.prints(*self.begins(STORIES_Q8, "run", *settings, "--resume"))
         self.same_result(self.path("run"), self.path("whole"))
 
+    def test_another_attention(self):
+        self.prints(*self.begins(STORIES_HF, "run", "--steps", "2", "--attention", "window:16/full"))
+        with open(self.path("run/config.json"), encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["attention"], "window:16/full")
+        self.prints(*self.begins(self.path("run"), "next", "--steps", "1"))
+        with open(self.path("next/config.json"), encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["attention"], "window:16/full")
+
     def refused(self, code, fragments, model, *more):
         self.refuses(code, fragments, *self.begins(model, "run", *more))
         self.assertFalse(os.path.exists(self.path("run")), more)
@@ -236,6 +285,7 @@ class From(Training):
     def test_bad_input(self):
         self.refused(USAGE, ["--freeze: no parameter is called layer.*", "layers.0.qkv.weight"], STORIES_HF, "--freeze", "layer.*")
         self.refused(USAGE, "--freeze: nothing is left that learns", STORIES_HF, "--freeze", "*")
+        self.refused(USAGE, "--attention: \"window:-3\": ", STORIES_HF, "--attention", "window:-3")
         self.refused(USAGE, ["--context: must not be above the model's", "5000", "512"], STORIES_HF, "--context", "5000")
         self.refused(BAD_FILE, "none: No such file", self.path("none"))
         self.refused(UNSUPPORTED, ["tokenizers that merge by scores", "--tokens FILE"], STORIES_Q8)
@@ -535,6 +585,12 @@ class BadInput(Training):
         self.refused(USAGE, ["--positions: ", "polar"], "--positions", "polar")
         self.refused(USAGE, "--positions: given together with --rotary", "--positions", "xl", "--rotary")
         self.refused(USAGE, "rotary positions need an even width", "--heads", "32", "--positions", "rope")
+
+    def test_attention(self):
+        self.refused(USAGE, ["attention: unknown kind \"windows\"", "known are linear, relu, performer"], "--attention", "windows:3")
+        self.refused(USAGE, ["attention: \"strided:900\"", "900"], "--attention", "strided:900")
+        self.refused(USAGE, ["attention: \"performer:0\"", "performer:ROWS"], "--attention", "performer:0")
+        self.refused(USAGE, "linear attention has no scores for ALiBi's positions", "--attention", "linear", "--positions", "alibi")
 
     def test_too_large_for_memory(self):
         self.refused(NO_MEMORY, ["training on batches of 1000000 times 64 positions takes", "GB of memory", "are available"], "--context", "64", "--width", "512", "--layers", "8", "--batch", "1000000")

@@ -61,6 +61,10 @@ typedef enum heed_stage {
   HEED_STAGE_CROSS    /* of the decoder's tokens (queries) to those of the source (keys) */
 } heed_stage;
 
+/* What a layer attends with among its own, by the text that heed_learner_options.attention has for it: "full" where nothing else is said, also in a layer with a window of its family; NULL: no
+ * such layer. *linear, if asked for: whether it is linear attention. Lives as long as the model. */
+HEED_API const char *heed_model_attention(const heed_model *model, int64_t layer, bool *linear);
+
 /* What one layer did for the queries of one run; all arrays are borrowed for the duration of the call.
  * weights [n_heads, queries, keys] rows sum to 1, masked keys exactly 0; q [H, queries, head_dim], k and v [Hkv, keys, head_dim] as they met in the scores
  * (after positions), NULL unless asked for. The first query of this run stands at position first. */
@@ -72,6 +76,10 @@ typedef struct heed_layer_record {
   bool causal;
   int64_t window; /* keys a query sees back from itself, itself included, and of an encoder as many ahead; 0: all */
   heed_stage stage;
+  const uint8_t
+      *visible; /* [n_heads, queries, keys]: 1 where the layer's pattern lets the query look, causal or not; NULL: it has no pattern */
+  const float *
+      exact; /* of linear attention, whose weights are those that its features imply: what exact attention of the same q and k would have; else NULL */
 } heed_layer_record;
 
 typedef heed_status (*heed_watch_fn)(void *user, const heed_layer_record *record);

@@ -84,6 +84,10 @@ typedef struct heed_learner_options {
   double
       sampling; /* recurrent: share of the decoder's tokens that are the learner's own guesses while it learns (Bengio et al. 2015; made all at once: Mihaylova & Martins 2019) */
   heed_positions positions; /* of a transformer, instead of `rotary` and `learned`. (Saved as "heed" where no family has them.) */
+  /* What the layers of a transformer attend with among their own: kinds with '/' between them, which layers take in turn: a pattern as heed_pattern_parse reads it ("window:64+global:4", "full"), or
+   * linear attention: "linear" (features elu + 1), "relu", "performer:ROWS[:SEED]" (FAVOR+), "hyperbolic:ROWS[:SEED]". NULL or "": exact attention to every key. Linear attention needs
+   * learned, sinusoidal or rotary positions, and is not for who translates. (Saved as "heed".) */
+  const char *attention;
 } heed_learner_options;
 
 typedef struct heed_learner heed_learner;
@@ -107,6 +111,7 @@ typedef struct heed_learner_from_options {
   int64_t labels;
   const char *const *label_names; /* [labels] texts without control characters; copied */
   uint64_t seed;                  /* of what begins by chance */
+  const char *attention;          /* as in heed_learner_options, instead of the model's; NULL or "": the model's. (Saved as "heed".) */
 } heed_learner_from_options;
 /* A learner of the model's form that begins with its weights: those that learn in f32. What is saved of it is of the model's family, or
  * heed's own where that has no such files (a GGUF's interleaved rotary positions). Takes a reference to the model where something is

@@ -30,6 +30,10 @@ typedef struct heed_record {
   int64_t query;                              /* a row, in [0, queries) */
   bool
       cross; /* the keys are another sequence: what a target's tokens were written from in a source. A query then has no place among them. */
+  const uint8_t *
+      visible; /* [layers, heads, queries, keys]: 0 where a pattern hides a key that causal and window do not; such a cell is absent from pictures, not zero. NULL: nothing is hidden so */
+  const heed_text
+      *notes; /* [layers] what stands behind the number of a layer, such as the kind of its attention; may be empty. NULL: nothing */
 } heed_record;
 
 /* Where output goes. write returns false when it fails (the call then returns HEED_E_WRITE). */

@@ -86,6 +86,9 @@ const heed_pattern *const *hd_pattern_parts(const heed_pattern *const *pattern, 
 const hd_pattern_kind *hd_pattern_named(const char *name, size_t length);
 heed_pattern_kind hd_pattern_number(const hd_pattern_kind *kind);
 
+/* heed_pattern_parse with everything that the pattern points to in an arena. */
+heed_status hd_pattern_read(heed_context *context, hd_arena *arena, const char *text, heed_pattern *out);
+
 /* Everything that can be wrong with a pattern in a call. */
 heed_status hd_pattern_check(const hd_problem *problem, const heed_pattern *pattern);
 /* For `check`: lists of so many rows for all heads or for each. */

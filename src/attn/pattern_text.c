@@ -13,7 +13,7 @@ struct parsed {
 
 struct reader {
   heed_context *context;
-  struct parsed *into;
+  hd_arena *arena;
   const char *text, *at;
 };
 
@@ -69,7 +69,7 @@ static heed_status read_field(struct reader *r, const hd_pattern_kind *kind, con
     return HEED_OK;
   }
   if (!field->list) REFUSE(r, "%s: %s: got %lld numbers, expected one", kind->name, field->name, (long long)count);
-  HD_TRY(hd_arena_allocate(&r->into->arena, r->context, "numbers of a pattern", count, sizeof *list, &list));
+  HD_TRY(hd_arena_allocate(r->arena, r->context, "numbers of a pattern", count, sizeof *list, &list));
   memcpy(list, number, (size_t)count * sizeof *list);
   memcpy((char *)pattern + field->list, &list, sizeof list);
   memcpy((char *)pattern + field->count, &count, sizeof count);
@@ -159,7 +159,7 @@ static heed_status read_parts(struct reader *r, heed_pattern_kind kind, int dept
   do {
     heed_pattern *one;
     if (count == MOST_PARTS) REFUSE(r, "more than %d parts", MOST_PARTS);
-    HD_TRY(hd_arena_allocate(&r->into->arena, r->context, "a part of a pattern", 1, sizeof *one, &one));
+    HD_TRY(hd_arena_allocate(r->arena, r->context, "a part of a pattern", 1, sizeof *one, &one));
     HD_TRY(read_part(r, kind, depth, one));
     part[count++] = one;
   } while (*r->at == sign && r->at++);
@@ -167,10 +167,16 @@ static heed_status read_parts(struct reader *r, heed_pattern_kind kind, int dept
     *out = *part[0];
     return HEED_OK;
   }
-  HD_TRY(hd_arena_allocate(&r->into->arena, r->context, "parts of a pattern", count, sizeof *list, &list));
+  HD_TRY(hd_arena_allocate(r->arena, r->context, "parts of a pattern", count, sizeof *list, &list));
   memcpy(list, part, (size_t)count * sizeof *list);
   *out = (heed_pattern){.size = sizeof *out, .kind = kind, .parts = count, .part = list};
   return HEED_OK;
+}
+
+heed_status hd_pattern_read(heed_context *context, hd_arena *arena, const char *text, heed_pattern *out) {
+  struct reader r = {context, arena, text, text};
+  HD_TRY(read_parts(&r, HEED_PATTERN_UNION, 0, out));
+  return *r.at ? refuse(&r, "\"%.32s\" is left over", r.at) : HEED_OK;
 }
 
 heed_status heed_pattern_parse(heed_context *context, const char *text, heed_pattern **out) {
@@ -182,9 +188,7 @@ heed_status heed_pattern_parse(heed_context *context, const char *text, heed_pat
   *parsed = (struct parsed){0};
   hd_arena_init(&parsed->arena, context);
   parsed->arena.block = 4096;
-  struct reader r = {context, parsed, text, text};
-  heed_status status = read_parts(&r, HEED_PATTERN_UNION, 0, &parsed->root);
-  if (status == HEED_OK && *r.at) status = refuse(&r, "\"%.32s\" is left over", r.at);
+  heed_status status = hd_pattern_read(context, &parsed->arena, text, &parsed->root);
   if (status == HEED_OK) *out = &parsed->root;
   else heed_pattern_free(&parsed->root);
   return status;

@@ -25,6 +25,7 @@ typedef struct hd_value {
   int64_t integer;
   double number;
   bool boolean;
+  heed_text text;
 } hd_value;
 
 static heed_status value_of_gguf(const hd_config *config, const hd_field *field, hd_value *out) {
@@ -51,6 +52,16 @@ static heed_status read_choice(const hd_json_place *top, const hd_field *field, 
                  hd_quote(text, quoted));
 }
 
+static heed_status read_text(const hd_json_place *top, const hd_field *field, heed_text *out) {
+  char quoted[HD_QUOTE_LENGTH];
+  HD_TRY(hd_json_text(top, field->json, out));
+  HD_REQUIRE(out->length < HD_ATTENTION_TEXT, top->context, HEED_E_FORMAT, "%s: %s has %zu bytes, allowed %d (%s)", top->file, field->json,
+             out->length, HD_ATTENTION_TEXT - 1, hd_quote(*out, quoted));
+  HD_REQUIRE(hd_is_printable(*out), top->context, HEED_E_FORMAT, "%s: %s is not a text without control characters (got %s)", top->file,
+             field->json, hd_quote(*out, quoted));
+  return HEED_OK;
+}
+
 static heed_status value_of_json(const hd_config *config, const hd_field *field, hd_value *out) {
   hd_json_place top = hd_config_top(config);
   out->present = hd_json_has(&top, field->json);
@@ -60,6 +71,7 @@ static heed_status value_of_json(const hd_config *config, const hd_field *field,
   case HD_FIELD_ZERO: return hd_json_integer(&top, field->json, (int64_t)field->min, (int64_t)field->max, &out->integer);
   case HD_FIELD_NUMBER: return hd_json_number(&top, field->json, field->min, field->max, &out->number);
   case HD_FIELD_CHOICE: return read_choice(&top, field, &out->integer);
+  case HD_FIELD_TEXT: return read_text(&top, field, &out->text);
   default: return hd_json_bool(&top, field->json, &out->boolean);
   }
 }
@@ -82,6 +94,9 @@ static heed_status read_field(const hd_config *config, const hd_field *field, hd
   } else if (field->kind == HD_FIELD_BOOL) {
     if (!value.present) value.boolean = field->fallback != 0;
     memcpy(at, &value.boolean, sizeof value.boolean);
+  } else if (field->kind == HD_FIELD_TEXT) {
+    memset(at, 0, HD_ATTENTION_TEXT);
+    if (value.text.length) memcpy(at, value.text.data, value.text.length);
   } else if (field->kind == HD_FIELD_CHOICE) {
     int choice = value.present ? (int)value.integer : (int)field->fallback;
     memcpy(at, &choice, sizeof choice);
@@ -400,9 +415,14 @@ static json_t *json_of(const hd_field *field, const hd_transformer_spec *spec) {
   case HD_FIELD_NUMBER: memcpy(&number, at, sizeof number); return json_real(number);
   case HD_FIELD_BOOL: memcpy(&boolean, at, sizeof boolean); return json_boolean(boolean);
   case HD_FIELD_CHOICE: memcpy(&choice, at, sizeof choice); return json_string(field->choices[choice]);
+  case HD_FIELD_TEXT: return json_string(at);
   case HD_FIELD_REFUSED: return json_boolean(field->fallback != 0);
   default: return json_integer(0);
   }
+}
+
+static bool is_empty(const hd_field *field, const hd_transformer_spec *spec) {
+  return field->kind == HD_FIELD_TEXT && !((const char *)spec)[field->at];
 }
 
 /* As transformers writes them: {"0": "NAME"} and {"NAME": 0}. */
@@ -421,7 +441,8 @@ static int put_labels(json_t *to, int64_t count, const char *const *labels) {
 static int put_spec(json_t *to, const hd_family *family, const hd_transformer_spec *spec) {
   int failed = 0;
   for (int64_t i = 0; i < family->field_count && !failed; i++)
-    if (family->fields[i].json) failed |= json_object_set_new(to, family->fields[i].json, json_of(&family->fields[i], spec));
+    if (family->fields[i].json && !is_empty(&family->fields[i], spec))
+      failed |= json_object_set_new(to, family->fields[i].json, json_of(&family->fields[i], spec));
   const bool gates = family->activation_gates && spec->feed_forward_kind == HD_FEED_FORWARD_GATED;
   const char *name = gates && spec->activation == HEED_ACTIVATION_GELU_TANH ? "gelu" : hd_activation_name(spec->activation);
   if (family->activation_key) failed |= json_object_set_new(to, family->activation_key, json_sprintf("%s%s", gates ? "gated-" : "", name));

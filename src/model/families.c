@@ -81,6 +81,7 @@ static bool is_choice(const hd_field *field, int value) {
 
 /* Of the member that it fills. */
 static size_t size_of(const hd_field *field) {
+  if (field->kind == HD_FIELD_TEXT) return HD_ATTENTION_TEXT;
   return field->kind == HD_FIELD_BOOL ? sizeof(bool) : field->kind == HD_FIELD_CHOICE ? sizeof(int) : 8;
 }
 
@@ -124,8 +125,8 @@ static bool says(const hd_family *family, const hd_transformer_spec *spec) {
   const bool wide = both.head_dim != 0 && spec->head_dim * spec->heads != spec->width;
   if (family->activation_gates) other.feed_forward_kind = both.feed_forward_kind;
 #define ALIKE(member) &&other.member == both.member
-  return !grouped && !wide COMPARED(ALIKE) && (family->activation_key || other.activation == both.activation) &&
-         (family->class_names[both.head] || other.head == both.head) &&
+  return !grouped && !wide COMPARED(ALIKE) && strcmp(other.attention, both.attention) == 0 &&
+         (family->activation_key || other.activation == both.activation) && (family->class_names[both.head] || other.head == both.head) &&
          (both.head != HEED_HEAD_TOKENS || other.head_transform == both.head_transform);
 #undef ALIKE
 }

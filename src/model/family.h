@@ -15,6 +15,7 @@ typedef enum hd_field_kind {
   HD_FIELD_INTEGER,
   HD_FIELD_NUMBER,
   HD_FIELD_BOOL,
+  HD_FIELD_TEXT,    /* the member is [HD_ATTENTION_TEXT]; left out of files where it is empty */
   HD_FIELD_CHOICE,  /* one of `choices`; the member is an enum whose values are their places */
   HD_FIELD_REFUSED, /* a switch that changes the arithmetic in a way heed does not know: HEED_E_UNSUPPORTED unless it is `fallback` */
   HD_FIELD_ZERO     /* a count of parts that heed does not know: HEED_E_UNSUPPORTED unless it is 0 */

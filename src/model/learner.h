@@ -4,6 +4,7 @@
 
 #include "../base/base.h"
 #include "../../include/heed/train.h"
+#include "kinds.h"
 #include "spec.h"
 
 typedef struct hd_maker hd_maker;
@@ -114,6 +115,7 @@ typedef struct hd_learner_stack {
   const char **layer_names; /* "layer 3", for messages */
   double dropout;
   heed_attention attention, cross;
+  hd_attention_kinds kinds;
   heed_rope rope;
   heed_view cosine, sine; /* [context, rotary_dim/2] where positions are rotary */
   heed_view sinusoid;     /* [context, width] where they are sinusoidal */

@@ -194,6 +194,8 @@ heed_status heed_learner_from_model(heed_context *context, heed_model *model, co
   hd_transformer_spec spec = model->spec;
   spec.segments = 0; // their first row goes into the positions
   HD_TRY(give_head(context, model, &options, &spec));
+  HD_TRY(hd_kinds_set(context, options.attention, &spec));
+  HD_TRY(hd_kinds_check(context, &spec));
   HD_TRY(check(context, model, &spec));
   beginning b = {.model = model, .options = &options};
   HD_TRY(hd_allocate(context, "patterns", options.freeze_count, sizeof *b.used, &b.used));

@@ -186,6 +186,7 @@ heed_status hd_stack_start(heed_learner *learner, const hd_transformer_spec *spe
                                   .window_left = spec->window > 0 ? spec->window - 1 : 0,
                                   .align = HEED_ALIGN_START,
                                   .dropout = learner->dropout};
+  HD_TRY(hd_kinds_read(learner->context, &learner->arena, spec, &t->kinds));
   t->cross = (heed_attention){.size = sizeof t->cross, .dropout = learner->dropout};
   if (hd_spec_rotates(spec)) HD_TRY(make_rotary(learner, t));
   if (spec->positions == HD_POSITIONS_SINUSOIDAL) HD_TRY(make_sinusoid(learner, t));
@@ -228,6 +229,17 @@ static heed_tensor *distances_of(const hd_learner_stack *t, heed_tape *tape, int
   return heed_tape_input(tape, &view);
 }
 
+/* A layer's linear attention, as the tape takes it, which keeps a copy. */
+static const heed_tape_linear_attention_options *linear_of(const hd_learner_stack *t, int64_t layer, const int64_t *lengths,
+                                                           heed_linear_attention *attention, heed_tape_linear_attention_options *out) {
+  const hd_attention_kind kind = hd_kind_of(&t->kinds, layer);
+  *attention = hd_kind_linear(&kind, &t->spec, NULL);
+  attention->key_lengths = lengths;
+  *out = (heed_tape_linear_attention_options){
+      .size = sizeof *out, .attention = attention, .features = kind.rows, .seed = kind.seed, .stream = (uint32_t)layer};
+  return out;
+}
+
 heed_tensor *hd_stack_states(const hd_learner_stack *t, heed_tape *tape, const hd_id_rows *rows, heed_tensor *memory,
                              const hd_id_rows *memory_rows) {
   heed_attention attention = t->attention, cross = t->cross;
@@ -237,9 +249,14 @@ heed_tensor *hd_stack_states(const hd_learner_stack *t, heed_tape *tape, const h
   heed_tensor *x = embed(t, tape, rows);
   heed_score score;
   heed_tensor *distances = distances_of(t, tape, rows->columns, &attention, &score);
+  heed_linear_attention of_linear;
+  heed_tape_linear_attention_options linear;
   for (int64_t i = 0; i < t->spec.layers; i++) {
     heed_nn_block block = t->layers[i];
+    const hd_attention_kind kind = hd_kind_of(&t->kinds, i);
+    attention.pattern = kind.pattern; // the tape keeps a copy of the rest
     block.attention.attention = &attention;
+    if (kind.linear) block.attention.linear = linear_of(t, i, rows->lengths, &of_linear, &linear);
     block.attention.distances = distances;
     block.cross.attention = &cross;
     heed_tape_label(tape, t->layer_names[i]);

@@ -71,6 +71,7 @@ static heed_status specs_of_pair(heed_context *context, const heed_learner_optio
                                    .tied = !o->untied};
   // Computed positions end nowhere, and Marian's files have one number for both stacks.
   set_positions(o, o->learned ? HD_POSITIONS_LEARNED : HD_POSITIONS_SINUSOIDAL, decoder);
+  HD_TRY(hd_kinds_set(context, o->attention, decoder));
   const bool learned = decoder->positions == HD_POSITIONS_LEARNED;
   if (!learned) decoder->context = HD_MAX(o->context, o->source);
   *encoder = *decoder;
@@ -114,6 +115,7 @@ static heed_status spec_of(heed_context *context, const heed_learner_options *o,
                                .head_transform = encoder,
                                .tied = !o->untied};
   set_positions(o, llama || o->rotary ? HD_POSITIONS_ROTARY_HALF : HD_POSITIONS_LEARNED, out);
+  HD_TRY(hd_kinds_set(context, o->attention, out));
   // As wide as gate, up and down of a third each make the parameters of 4 · width twice (Shazeer 2020), rounded up to whole cache lines.
   if (llama && o->feed_forward == 0) out->feed_forward = hd_ceil_div(8 * o->width, 3 * 32) * 32;
   return hd_spec_finish(context, "the model", out);

@@ -1,6 +1,7 @@
 /* load.c: from a path to a model: open, recognise, read the configuration, load weights, tokenizer and what generation needs to know; reference counting; describe. */
 #include "model.h"
 #include "recurrent.h"
+#include "running.h"
 #include "stepper.h"
 
 #include "../io/json.h"
@@ -231,13 +232,15 @@ static heed_status begin_encoder(const hd_config *config, heed_model *model) {
              "%s: one embedding for vocabularies of %lld and %lld", config->file, (long long)spec->vocabulary,
              (long long)model->spec.vocabulary);
   model->encoder = encoder;
-  return HEED_OK;
+  return hd_kinds_read(config->context, &model->arena, &encoder->spec, &encoder->kinds);
 }
 
 static heed_status load_transformer(const hd_config *config, heed_model *model) {
   HD_TRY(hd_config_read(config, &model->spec));
+  HD_TRY(hd_kinds_read(config->context, &model->arena, &model->spec, &model->kinds));
   if (model->spec.cross) HD_TRY(begin_encoder(config, model));
   HD_TRY(hd_weights_load(config, model));
+  HD_TRY(hd_linear_load(config->context, model));
   return hd_config_labels(config, &model->spec, &model->arena, &model->labels);
 }
 
@@ -294,6 +297,13 @@ const heed_tokenizer *heed_model_tokenizer(const heed_model *model) { return mod
 
 const char *heed_model_label(const heed_model *model, int64_t label) {
   return model && model->labels && label >= 0 && label < model->spec.labels ? model->labels[label] : NULL;
+}
+
+const char *heed_model_attention(const heed_model *model, int64_t layer, bool *linear) {
+  if (!model || layer < 0 || layer >= model->spec.layers) return NULL;
+  const hd_attention_kind kind = hd_kind_of(&model->kinds, layer);
+  if (linear) *linear = kind.linear;
+  return kind.text ? kind.text : "full";
 }
 
 /* Two operations a weight, for the matrices that every token passes; the head is left out, because only tokens whose logits are wanted meet it. Of an encoder–decoder: every token of the target. */

@@ -7,6 +7,7 @@
 #include "../attn/rope.h"
 #include "../kern/matrix.h"
 #include "family.h"
+#include "kinds.h"
 
 #include <stdatomic.h>
 
@@ -31,6 +32,7 @@ typedef struct hd_layer {
   hd_norm query_norm, key_norm;
   const float *content, *place, *distances; /* [heads, head_dim] twice and [distances, heads · head_dim] of Transformer-XL's positions */
   hd_stack qkv;                             /* → [heads·head_dim | kv_heads·head_dim | kv_heads·head_dim] */
+  const float *projection;                  /* [rows, head_dim] of linear attention with random features */
   hd_stack output;                          /* heads·head_dim → width */
   hd_stack cross_query, cross_kv, cross_output; /* the same of spec.cross; keys and values are made of the encoder's output */
   hd_stack up;                                  /* → [gate | up], or [up] */
@@ -59,8 +61,9 @@ struct heed_model {
   hd_norm embedding_norm;     /* weight NULL: none */
   hd_rope_turns turns, local; /* where they are rotary: of layers, and of layers with a window where spec.rotary_local is */
   hd_layer *layers;
-  hd_norm final_norm;  /* weight NULL: none */
-  hd_stack head_dense; /* before a head for tokens, or the pooler of a class; parts 0: the head reads the stream itself */
+  hd_attention_kinds kinds; /* of attention, as spec.attention says */
+  hd_norm final_norm;       /* weight NULL: none */
+  hd_stack head_dense;      /* before a head for tokens, or the pooler of a class; parts 0: the head reads the stream itself */
   hd_norm head_norm;
   const hd_matrix *head;                      /* the embedding where tied */
   const float *head_bias;                     /* [outputs] or NULL */

@@ -1,4 +1,5 @@
 /* session.c: sessions: what they hold, how they grow, their source, and how a run is cut into passes. */
+#include "running.h"
 #include "stream.h"
 
 /* Rows that one pass takes: enough for the products to reach the speed of the machine, few enough to stay in its caches. */
@@ -34,6 +35,7 @@ heed_status heed_session_new(heed_context *context, heed_model *model, const hee
                             .chunk = options.chunk ? options.chunk : CHUNK_DEFAULT};
   heed_status status = hd_stack_cache_new(context, model, 1, &session->cache);
   if (status == HEED_OK && spec->cross) status = hd_stack_cache_new(context, model, 1, &session->cross);
+  if (status == HEED_OK) status = hd_running_new(context, model, &session->running);
   if (status == HEED_OK && options.stream_window) {
     session->capacity = ENDLESS;
     status = hd_stream_new(context, model, options.sinks, options.stream_window, &session->stream);
@@ -86,6 +88,7 @@ void heed_session_free(heed_session *session) {
   heed_context *context = session->context;
   heed_cache_free(session->cache);
   heed_cache_free(session->cross);
+  hd_running_free(context, session->running);
   hd_stream_free(context, session->stream);
   if (session->model->encoder) hd_scratch_free(context, &session->model->encoder->spec, &session->encoder_scratch);
   hd_scratch_free(context, &session->model->spec, &session->scratch);
@@ -170,8 +173,33 @@ static void take(heed_session *session, const int32_t *ids, int64_t count) {
   session->length += count;
 }
 
+/* Running sums cannot go back: where they hold something else than the session, its tokens run once more. */
+static heed_status replay(heed_session *session) {
+  hd_running *running = session->running;
+  if (running->length == session->length) return HEED_OK;
+  running->length = -1;
+  HD_TRY(hd_scratch_reserve(session->context, &session->model->spec, &session->scratch, HD_MIN(session->chunk, session->length)));
+  for (int64_t i = 0; i < session->model->spec.layers; i++) HD_TRY(heed_cache_truncate(session->cache, i, 0));
+  for (int64_t begin = 0, n; begin < session->length; begin += n) {
+    n = HD_MIN(session->scratch.rows, session->length - begin);
+    const hd_span span = {.rows = n, .first = begin};
+    HD_TRY(hd_transformer_run(&(hd_pass){.context = session->context,
+                                         .model = session->model,
+                                         .cache = session->cache,
+                                         .running = running,
+                                         .scratch = &session->scratch,
+                                         .ids = session->ids + begin,
+                                         .spans = &span,
+                                         .span_count = 1,
+                                         .rows = n,
+                                         .capacity = session->capacity}));
+  }
+  return HEED_OK;
+}
+
 /* Layers hold what the session does: they may have more after it went back or a run failed. */
 static heed_status hold(heed_session *session) {
+  if (session->running) return replay(session);
   for (int64_t i = 0; i < session->model->spec.layers; i++)
     HD_TRY(heed_cache_truncate(session->cache, i, HD_MIN(session->length, heed_cache_length(session->cache, i))));
   return HEED_OK;
@@ -196,6 +224,7 @@ heed_status heed_session_run(heed_session *session, const int32_t *ids, int64_t 
   HD_TRY(hd_grow(context, "the tokens of a session", &session->ids, &session->ids_capacity, kept, sizeof *ids));
   HD_TRY(hold(session));
   HD_TRY(hd_scratch_reserve(context, spec, &session->scratch, chunk));
+  if (session->running) session->running->length = -1; // until the run has ended well
   for (int64_t begin = 0, taken = 0, n; begin < count; begin += n) {
     n = begin < straight ? HD_MIN(chunk, straight - begin) : 1;
     const int64_t wanted = logits ? rows_within(count, rows, begin, n) : 0;
@@ -204,6 +233,7 @@ heed_status heed_session_run(heed_session *session, const int32_t *ids, int64_t 
                                          .model = session->model,
                                          .cache = session->cache,
                                          .cross = session->cross,
+                                         .running = session->running,
                                          .stream = session->stream,
                                          .scratch = &session->scratch,
                                          .ids = ids + begin,
@@ -222,6 +252,7 @@ heed_status heed_session_run(heed_session *session, const int32_t *ids, int64_t 
     take(session, ids + taken, begin + n - taken);
     taken = begin + n;
   }
+  if (session->running) session->running->length = session->length;
   return HEED_OK;
 }
 

@@ -38,11 +38,12 @@ typedef struct hd_pass hd_pass;
 
 struct hd_pass {
   heed_context *context;
-  const heed_model *model; /* or its encoder */
-  heed_cache *cache;       /* NULL where the model is bidirectional: its sequences are within the pass; or where instead there are */
-  hd_branches *branches;   /* with room for this pass: each span is one row, and they are its rows */
-  const heed_cache *cross; /* of the sources; NULL unless spec.cross */
-  hd_stream *stream;       /* NULL: none; otherwise there is one span, of one row where that takes the place of another */
+  const heed_model *model;    /* or its encoder */
+  heed_cache *cache;          /* NULL where the model is bidirectional: its sequences are within the pass; or where instead there are */
+  hd_branches *branches;      /* with room for this pass: each span is one row, and they are its rows */
+  struct hd_running *running; /* of layers with linear attention, and one span; NULL: none is, or the model is bidirectional */
+  const heed_cache *cross;    /* of the sources; NULL unless spec.cross */
+  hd_stream *stream;          /* NULL: none; otherwise there is one span, of one row where that takes the place of another */
   hd_scratch *scratch;
   const int32_t *ids;   /* [rows] */
   const hd_span *spans; /* one behind the other, `rows` rows in all; those of one source are neighbours */
@@ -66,6 +67,7 @@ heed_status hd_transformer_run(const hd_pass *pass);
 struct hd_mixing {
   heed_stage stage;
   int64_t layer, keys, row; /* row: of the pass, the first of the entries */
+  bool linear;              /* what was computed is linear attention; `attention` is what exact attention would be */
   const heed_attention *attention;
   heed_view q, out; /* [entries, heads, rows, head_dim] */
   const hd_source *k, *v;
@@ -91,10 +93,11 @@ struct heed_session {
   int64_t length;
   int32_t *ids; /* [held]: what it holds, or of a stream the last of it */
   int64_t held, ids_capacity;
-  hd_stream *stream;     /* NULL: none */
-  heed_cache *cache;     /* a sequence a layer */
-  heed_cache *cross;     /* of an encoder–decoder: what the source says to each layer; else NULL */
-  int64_t source_length; /* 0: there is none yet */
+  hd_stream *stream;          /* NULL: none */
+  heed_cache *cache;          /* a sequence a layer */
+  struct hd_running *running; /* NULL: no layer has linear attention */
+  heed_cache *cross;          /* of an encoder–decoder: what the source says to each layer; else NULL */
+  int64_t source_length;      /* 0: there is none yet */
   hd_scratch scratch, encoder_scratch;
 };
 

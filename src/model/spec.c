@@ -1,8 +1,12 @@
 /* spec.c: the arithmetic of a spec: what its fields imply, whether they fit together, rotary frequencies. */
 #include "spec.h"
 
+#include "kinds.h"
+
 #include "../attn/rope.h"
 #include "../attn/sinusoid.h"
+
+#include <stdio.h>
 
 int64_t hd_spec_window(const hd_transformer_spec *spec, int64_t layer) { return hd_spec_is_full(spec, layer) ? 0 : spec->window; }
 
@@ -52,13 +56,22 @@ static heed_status check_positions(heed_context *context, const char *file, hd_t
   return s->rotary_local.size ? check_scaling(context, file, &s->rotary_local, s->rotary_dim) : HEED_OK;
 }
 
+static heed_status check_attention(heed_context *context, const char *file, const hd_transformer_spec *s) {
+  char sentence[HD_ERROR_LENGTH];
+  const heed_status status = hd_kinds_check(context, s);
+  if (status != HEED_E_ARGUMENT && status != HEED_E_SHAPE) return status;
+  snprintf(sentence, sizeof sentence, "%s", heed_error(context));
+  return hd_fail(context, HEED_E_FORMAT, "%s: %s", file, sentence);
+}
+
 heed_status hd_spec_finish(heed_context *context, const char *file, hd_transformer_spec *s) {
   HD_TRY(check_heads(context, file, s));
   if (s->feed_forward == 0) s->feed_forward = 4 * s->width;
   HD_REQUIRE(!s->cross || !s->bidirectional, context, HEED_E_FORMAT, "%s: only a decoder looks at an encoder", file);
   HD_REQUIRE(s->head == HEED_HEAD_TOKENS || s->bidirectional, context, HEED_E_FORMAT,
              "%s: only an encoder has a head for labels or a class", file);
-  return check_positions(context, file, s);
+  HD_TRY(check_positions(context, file, s));
+  return check_attention(context, file, s);
 }
 
 /* Every spelling in use. "gelu" is the exact form; the others are names for the tanh form. */

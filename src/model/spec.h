@@ -18,6 +18,9 @@
 #define HD_MAX_CONTEXT    (1 << 30)
 #define HD_MAX_LABELS     (1 << 20)
 
+/* Bytes of the text that says what layers attend with, its end included. */
+enum { HD_ATTENTION_TEXT = 512 };
+
 typedef enum hd_norm_kind {
   HD_NORM_RMS,  /* x / sqrt(mean x² + eps) · weight (Zhang & Sennrich 2019) */
   HD_NORM_LAYER /* (x − mean) / sqrt(variance + eps) · weight + bias (Ba et al. 2016) */
@@ -73,8 +76,9 @@ typedef struct hd_transformer_spec {
   bool sinusoid_closed;           /* the last frequency of sinusoidal positions is 1/theta itself, not a step short of it (tensor2tensor) */
   int64_t relative_buckets, relative_distance; /* of relative positions: how many, and from where on all distances share the last */
 
-  double attention_scale;   /* 0: 1/sqrt(head_dim) */
-  double attention_softcap; /* 0: none */
+  char attention[HD_ATTENTION_TEXT]; /* what layers attend with among their own (kinds.h); "": all to every key that they may see */
+  double attention_scale;            /* 0: 1/sqrt(head_dim) */
+  double attention_softcap;          /* 0: none */
   hd_side_norm side_norm;
   int64_t window;                        /* keys a query sees back from itself, itself included, and of an encoder as far ahead; 0: all */
   uint64_t full[HD_MAX_LAYERS / 64 + 1]; /* bits of layers that have no window in spite of it */

@@ -3,6 +3,7 @@
  * A pass takes rows of one or more sequences through all layers. Products, attention and row operations each give a row the same bits
  * whatever other rows are in the call; so a prompt may be cut into passes anywhere, which the session does. */
 #include "rows.h"
+#include "running.h"
 #include "stream.h"
 
 #include <math.h>
@@ -270,6 +271,7 @@ static heed_attention attention_of(const hd_pass *pass, heed_stage stage, int64_
   if (e->count > 1) a.key_lengths = e->length;
   if (stage == HEED_STAGE_CROSS) return a;
   const int64_t window = wraps(pass) ? 0 : hd_spec_window(spec, layer); // a stream holds no key beyond it, and in no order
+  a.pattern = hd_kind_of(&pass->model->kinds, layer).pattern;
   a.causal = !spec->bidirectional;
   a.has_window_left = window > 0;
   a.window_left = window > 0 ? window - 1 : 0;
@@ -310,12 +312,38 @@ static heed_status attend(const hd_pass *pass, heed_stage stage, int64_t layer, 
   return HEED_OK;
 }
 
+/* The same in a layer of linear attention. Whoever looks at it sees exact attention of the same queries and keys beside it. */
+static heed_status attend_linear(const hd_pass *pass, int64_t layer) {
+  const hd_transformer_spec *spec = &pass->model->spec;
+  const int64_t d = spec->head_dim, q = spec->heads * d, kv = spec->kv_heads * d, stride = pass->model->layers->qkv.outputs;
+  HD_TRY(hd_linear_attend(pass, layer));
+  if (!watches(pass->watch, layer)) return HEED_OK;
+  const entries e = {.rows = pass->rows, .count = 1, .offset = (int64_t[]){pass->spans->first}};
+  const heed_view keys = grid_of(&e, pass->scratch->qkv + q, stride, spec->kv_heads, d);
+  const heed_view values = grid_of(&e, pass->scratch->qkv + q + kv, stride, spec->kv_heads, d);
+  hd_source k, v;
+  HD_TRY(hd_source_of_view(pass->context, &keys, "k", &k));
+  HD_TRY(hd_source_of_view(pass->context, &values, "v", &v));
+  const heed_attention exact = attention_of(pass, pass->stage, layer, &e, NULL);
+  const hd_mixing mixing = {.stage = pass->stage,
+                            .layer = layer,
+                            .keys = pass->rows,
+                            .linear = true,
+                            .attention = &exact,
+                            .q = grid_of(&e, pass->scratch->qkv, stride, spec->heads, d),
+                            .out = grid_of(&e, pass->scratch->mixed, q, spec->heads, d),
+                            .k = &k,
+                            .v = &v};
+  return hd_watch_layer(pass, &mixing);
+}
+
 /* The attention of a sublayer has been prepared in qkv: the rest of it. */
 static heed_status attend_and_add(const hd_pass *pass, heed_stage stage, int64_t layer, int64_t q_stride, const hd_stack *output,
                                   const hd_norm *norm, const hd_norm *post) {
   const hd_transformer_spec *spec = &pass->model->spec;
   hd_scratch *s = pass->scratch;
-  HD_TRY(attend(pass, stage, layer, q_stride));
+  const bool linear = stage != HEED_STAGE_CROSS && hd_kind_of(&pass->model->kinds, layer).linear;
+  HD_TRY(linear ? attend_linear(pass, layer) : attend(pass, stage, layer, q_stride));
   HD_TRY(hd_stack_product(pass->context, output, s->mixed, pass->rows, spec->heads * spec->head_dim, s->h, spec->width));
   sublayer_add(pass, norm, post);
   return HEED_OK;
@@ -330,7 +358,7 @@ static heed_status self_attention(const hd_pass *pass, int64_t i) {
   if (spec->side_norm != HD_SIDE_NORM_NONE) norm_sides(pass, layer);
   if (pass->stream) keep_sinks(pass, i);
   if (hd_spec_rotates(spec)) HD_TRY(turn(pass, i, stride));
-  if (!spec->bidirectional) HD_TRY((wraps(pass) ? store_in_stream : store)(pass, i));
+  if (!spec->bidirectional && !hd_kind_of(&pass->model->kinds, i).linear) HD_TRY((wraps(pass) ? store_in_stream : store)(pass, i));
   if (spec->parallel) HD_TRY(feed_forward(pass, i)); // both read this stream, which attention needs no more
   return attend_and_add(pass, pass->stage, i, stride, &layer->output, &layer->attention_norm, &layer->attention_post);
 }

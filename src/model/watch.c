@@ -2,7 +2,7 @@
  *
  * Weights are computed anew from the queries and the keys where they lie, with the maximum and sum of the very rows, so the fused kernel stays as it is and watching changes no bit of
  * what the model computes. Only an edit replaces its result. */
-#include "session.h"
+#include "running.h"
 
 heed_status hd_watch_check(heed_context *context, const heed_model *model, const heed_watch *watch) {
   HD_REQUIRE(watch->record || watch->edit, context, HEED_E_ARGUMENT, "a watch needs a callback: record or edit");
@@ -26,7 +26,9 @@ typedef struct recording {
   heed_layer_record record;
   int64_t *heads;
   int64_t weights, q, kv; /* floats of each array */
-  float *q_copy, *k_copy, *v_copy;
+  float *q_copy, *k_copy, *v_copy, *exact;
+  uint8_t *all_visible, *visible; /* of all heads of the model, and of those under watch */
+  int64_t all_count;
 } recording;
 
 static heed_status choose_heads(recording *in) {
@@ -50,7 +52,31 @@ static heed_status compute_weights(recording *in) {
   heed_view view = heed_view_of(record->weights, HEED_F32, 4, (int64_t[]){1, heads, record->queries, record->keys});
   if (heads == 0) return HEED_OK;
   const heed_attention_rows asked = {.size = sizeof asked, .n_heads = heads, .heads = in->heads};
+  if (in->mixing->linear) {
+    HD_TRY(hd_linear_weights(in->pass, in->mixing->layer, heads, in->heads, record->weights));
+    HD_TRY(hd_allocate(context, "the exact weights under watch", in->weights, sizeof(float), &in->exact));
+    view.data = in->exact;
+    record->exact = in->exact;
+  }
   return hd_attention_rows(context, in->mixing->attention, NULL, &in->mixing->q, in->mixing->k, &asked, &view);
+}
+
+/* What a pattern shows of the heads under watch. */
+static heed_status find_visible(recording *in) {
+  heed_context *context = in->pass->context;
+  const hd_transformer_spec *spec = &in->pass->model->spec;
+  heed_layer_record *record = &in->record;
+  const int64_t head = record->queries * record->keys; // its weights fit in 64 bits, and a byte is less
+  if (!in->mixing->attention->pattern || in->mixing->linear) return HEED_OK;
+  HD_REQUIRE(hd_mul(head, spec->heads, &in->all_count), context, HEED_E_OVERFLOW, "the pattern under watch does not fit in memory");
+  HD_TRY(hd_allocate(context, "the pattern under watch", in->all_count, 1, &in->all_visible));
+  HD_TRY(hd_allocate(context, "the pattern under watch", in->weights, 1, &in->visible));
+  const heed_view visible = heed_view_of(in->all_visible, HEED_U8, 4, (int64_t[]){1, spec->heads, record->queries, record->keys});
+  const heed_view k = {in->mixing->q.data, HEED_F32, 4, {1, spec->kv_heads, record->keys, spec->head_dim}, {0, 0, 0, 1}};
+  HD_TRY(heed_attention_visible(context, in->mixing->attention, &in->mixing->q, &k, &visible));
+  for (int64_t i = 0; i < record->n_heads; i++) memcpy(in->visible + i * head, in->all_visible + in->heads[i] * head, (size_t)head);
+  record->visible = in->visible;
+  return HEED_OK;
 }
 
 /* All keys, or values, of the one entry: [kv_heads, keys, head_dim]. */
@@ -122,6 +148,7 @@ static heed_status record_layer(recording *in) {
   const heed_watch *watch = in->pass->watch;
   HD_TRY(choose_heads(in));
   HD_TRY(compute_weights(in));
+  HD_TRY(find_visible(in));
   if (watch->want_qkv) HD_TRY(copy_qkv(in));
   if (watch->edit) {
     heed_layer_record shown = in->record; // the callback may change weights, not what we release
@@ -146,6 +173,9 @@ heed_status hd_watch_layer(const hd_pass *pass, const hd_mixing *mixing) {
   heed_status status = record_layer(&in);
   hd_release(pass->context, in.heads, in.record.n_heads, sizeof *in.heads);
   hd_release(pass->context, in.record.weights, in.weights, sizeof(float));
+  hd_release(pass->context, in.exact, in.exact ? in.weights : 0, sizeof(float));
+  hd_release(pass->context, in.all_visible, in.all_count, 1);
+  hd_release(pass->context, in.visible, in.visible ? in.weights : 0, 1);
   hd_release(pass->context, in.q_copy, in.q, sizeof(float));
   hd_release(pass->context, in.k_copy, in.kv, sizeof(float));
   hd_release(pass->context, in.v_copy, in.kv, sizeof(float));

@@ -20,11 +20,12 @@ static void write_table(hd_out *out, const heed_record *record, int64_t layer, i
   hd_out_text(out, "\r\n");
   for (int64_t i = 0; i < record->queries; i++) {
     const float *row = hd_record_row(record, layer, head, i);
+    const uint8_t *shown = hd_record_shown(record, layer, head, i);
     hd_live live = hd_record_live(record, layer, i);
     put_field(out, &queries[i]);
     for (int64_t j = 0; j < record->keys; j++) {
       hd_out_text(out, ",");
-      if (j >= live.begin && j < live.end) hd_out_number(out, row[j], "nan");
+      if (j >= live.begin && j < live.end && hd_shows(shown, j)) hd_out_number(out, row[j], "nan");
     }
     hd_out_text(out, "\r\n");
   }

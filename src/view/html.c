@@ -6,6 +6,7 @@
  *   refinements: for each layer, head and query, one byte for each of the row's four largest codes (ties: the earlier key), in key order: where in the step
  *     that rounds to the code √weight lies, in 256 parts. A refined weight is exact to √weight / 65,000, closer than half precision from .004 upward,
  *     in half the bytes, because the code already holds the rest.
+ *   where `visible` is true: for each layer, head and query, one byte a live cell, 1 or 0 where a pattern hides it.
  * Masked cells are not stored: the page knows them from causal and window, as we do. */
 #include "record.h"
 
@@ -100,6 +101,17 @@ static void for_each_row(page *p, void (*put)(page *, const float *, hd_live)) {
       for (int64_t i = 0; i < r->queries && p->out.status == HEED_OK; i++) put(p, hd_record_row(r, l, h, i), hd_record_live(r, l, i));
 }
 
+static void put_shown(page *p) {
+  const heed_record *r = p->record;
+  for (int64_t l = 0; l < r->layers; l++)
+    for (int64_t h = 0; h < r->heads; h++)
+      for (int64_t i = 0; i < r->queries && p->out.status == HEED_OK; i++) {
+        const uint8_t *shown = hd_record_shown(r, l, h, i);
+        const hd_live live = hd_record_live(r, l, i);
+        for (int64_t j = live.begin; j < live.end; j++) put_raw(p, shown[j] != 0);
+      }
+}
+
 static voidpf zlib_allocate(voidpf allocator, uInt count, uInt size) { return hd_sized_allocate(allocator, (size_t)count * size); }
 static void zlib_release(voidpf allocator, voidpf memory) { hd_sized_release(allocator, memory); }
 
@@ -112,6 +124,7 @@ static void put_cells(page *p) {
   }
   for_each_row(p, put_codes);
   for_each_row(p, put_refinements);
+  if (p->record->visible) put_shown(p);
   compress_raw(p, true);
   deflateEnd(&p->stream);
 }
@@ -126,6 +139,15 @@ static void put_text(page *p, const char *name, heed_text text) {
 static void put_integers(page *p, const char *name, const int64_t *values, int64_t count) {
   hd_out_print(&p->out, ",\n\"%s\":", name);
   for (int64_t i = 0; i < count; i++) hd_out_print(&p->out, "%s%lld", i ? "," : "[", (long long)values[i]);
+  hd_out_text(&p->out, "]");
+}
+
+static void put_notes(page *p) {
+  hd_out_text(&p->out, ",\n\"notes\":");
+  for (int64_t l = 0; l < p->record->layers; l++) {
+    hd_out_text(&p->out, l ? "," : "[");
+    hd_out_json_string(&p->out, p->record->notes[l]);
+  }
   hd_out_text(&p->out, "]");
 }
 
@@ -179,7 +201,9 @@ static void put_record(page *p) {
   put_integers(p, "layers", r->layer_index, r->layers);
   put_integers(p, "heads", r->head_index, r->heads);
   if (r->window) put_integers(p, "window", r->window, r->layers);
+  if (r->notes) put_notes(p);
   if (r->cross) hd_out_text(&p->out, ",\n\"cross\":true");
+  if (r->visible) hd_out_text(&p->out, ",\n\"visible\":true");
   hd_out_print(&p->out, ",\n\"causal\":%s,\"layer\":%lld,\"head\":%lld,\"query\":%lld", r->causal ? "true" : "false", (long long)p->layer,
                (long long)p->head, r->has_query ? (long long)r->query : -1LL);
   put_tokens(p, "queries", r->query_tokens, p->queries, r->queries);

@@ -1,9 +1,10 @@
 /* json.c: everything captured, as one JSON object that any reader takes, whatever bytes the tokens have.
  *
  * The numbers are those of the record, masked cells included (they are zero there, so that the array is a plain rectangle; `causal` and `window` say which
- * they are). A number that is not finite has no form in JSON and becomes null. */
+ * they are), but those that a pattern hides are null. A number that is not finite has no form in JSON and becomes null too. */
 #include "record.h"
 
+#include <math.h>
 #include <utf8proc.h>
 
 static bool is_utf8(heed_text text) {
@@ -57,9 +58,11 @@ static void put_tokens(hd_out *out, const char *name, const heed_text *tokens, i
 
 static void put_row(hd_out *out, const heed_record *record, int64_t layer, int64_t head, int64_t query) {
   const float *row = hd_record_row(record, layer, head, query);
+  const uint8_t *shown = hd_record_shown(record, layer, head, query);
+  const hd_live live = hd_record_live(record, layer, query);
   for (int64_t j = 0; j < record->keys; j++) {
     hd_out_text(out, j ? "," : "[");
-    hd_out_number(out, row[j], NULL);
+    hd_out_number(out, j < live.begin || j >= live.end || hd_shows(shown, j) ? row[j] : NAN, NULL);
   }
   hd_out_text(out, "]");
 }
@@ -99,6 +102,14 @@ heed_status heed_record_json(heed_context *context, const heed_record *given, co
   put_integers(&out, "layers", record.layer_index, record.layers);
   put_integers(&out, "heads", record.head_index, record.heads);
   put_integers(&out, "shape", (int64_t[]){record.layers, record.heads, record.queries, record.keys}, 4);
+  if (record.notes) {
+    put_name(&out, "notes");
+    for (int64_t l = 0; l < record.layers; l++) {
+      hd_out_text(&out, l ? ", " : "[");
+      hd_out_json_string(&out, record.notes[l]);
+    }
+    hd_out_text(&out, "]");
+  }
   put_name(&out, "causal");
   hd_out_text(&out, record.causal ? "true" : "false");
   if (record.cross) {

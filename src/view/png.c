@@ -55,7 +55,7 @@ static int longest(const hd_label *labels, int64_t count) {
 static bool is_live(const plate *p, int64_t query, int64_t key) {
   if (query < 0 || query >= p->record->queries) return false;
   hd_live live = hd_record_live(p->record, p->layer, query);
-  return key >= live.begin && key < live.end;
+  return key >= live.begin && key < live.end && hd_shows(hd_record_shown(p->record, p->layer, p->head, query), key);
 }
 
 /* The hairline lies outside the live cells, so that no cell loses a pixel. */
@@ -73,6 +73,7 @@ static void put_cells(plate *p, bool outline) {
     hd_live live = hd_record_live(p->record, p->layer, i);
     for (int64_t j = live.begin; j < live.end; j++) {
       int x = p->left + (int)j * p->cell, y = p->top + (int)i * p->cell;
+      if (!is_live(p, i, j)) continue;
       if (outline) outline_cell(p, i, j, x, y);
       else hd_raster_fill(&p->raster, x, y, p->cell, p->cell, p->map[hd_level(row[j])]);
     }

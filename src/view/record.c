@@ -50,6 +50,16 @@ hd_live hd_record_live(const heed_record *record, int64_t layer, int64_t query) 
   return (hd_live){HD_MIN(begin, end), end};
 }
 
+const uint8_t *hd_record_shown(const heed_record *record, int64_t layer, int64_t head, int64_t query) {
+  return record->visible ? record->visible + ((layer * record->heads + head) * record->queries + query) * record->keys : NULL;
+}
+
+int64_t hd_shown_count(const uint8_t *shown, hd_live live) {
+  int64_t count = 0;
+  for (int64_t j = live.begin; j < live.end; j++) count += hd_shows(shown, j);
+  return count;
+}
+
 const float *hd_record_row(const heed_record *record, int64_t layer, int64_t head, int64_t query) {
   return record->weights + ((layer * record->heads + head) * record->queries + query) * record->keys;
 }
@@ -66,7 +76,10 @@ heed_status hd_record_check_finite(heed_context *context, const heed_record *rec
 }
 
 const char *hd_head_name(const heed_record *record, int64_t layer, int64_t head, char buffer[HD_HEAD_NAME]) {
-  snprintf(buffer, HD_HEAD_NAME, "layer %lld, head %lld", (long long)record->layer_index[layer], (long long)record->head_index[head]);
+  const heed_text note = record->notes ? record->notes[layer] : (heed_text){0};
+  const bool noted = note.length > 0 && note.length <= HD_NOTE;
+  snprintf(buffer, HD_HEAD_NAME, "layer %lld%s%.*s%s, head %lld", (long long)record->layer_index[layer], noted ? " (" : "",
+           noted ? (int)note.length : 0, noted ? note.data : "", noted ? ")" : "", (long long)record->head_index[head]);
   return buffer;
 }
 

@@ -22,6 +22,11 @@ typedef struct hd_live {
   int64_t begin, end;
 } hd_live;
 hd_live hd_record_live(const heed_record *record, int64_t layer, int64_t query);
+/* Of those, which a pattern shows: [keys], or NULL where there is none, and all are shown. */
+const uint8_t *hd_record_shown(const heed_record *record, int64_t layer, int64_t head, int64_t query);
+static inline bool hd_shows(const uint8_t *shown, int64_t key) { return !shown || shown[key]; }
+/* How many that is. */
+int64_t hd_shown_count(const uint8_t *shown, hd_live live);
 /* The weights of one row, [keys]. */
 const float *hd_record_row(const heed_record *record, int64_t layer, int64_t head, int64_t query);
 
@@ -94,8 +99,8 @@ heed_status hd_out_end(hd_out *out);
 
 /* ---- captions ------------------------------------------------------------------------------------------------------------ */
 
-/* "layer 13, head 4" with the model's numbers, into buffer; returns buffer. */
-enum { HD_HEAD_NAME = 64 };
+/* "layer 13, head 4", or "layer 13 (NOTE), head 4", with the model's numbers, into buffer; returns buffer. A note of more bytes than HD_NOTE is left out. */
+enum { HD_NOTE = 96, HD_HEAD_NAME = 64 + HD_NOTE };
 const char *hd_head_name(const heed_record *record, int64_t layer, int64_t head, char buffer[HD_HEAD_NAME]);
 /* What rows and columns are, under a picture; static. */
 const char *hd_caption(const heed_record *record);

@@ -48,12 +48,12 @@ heed_status heed_record_stats(const heed_record *given, int64_t layer, int64_t h
   for (int64_t i = 0; i < record.queries; i++) {
     const float *row = hd_record_row(&record, layer, head, i);
     hd_live live = hd_record_live(&record, layer, i);
-    int64_t own = i + record.keys - record.queries;
-    if (live.begin == live.end) continue;
+    const int64_t own = i + record.keys - record.queries, seen = hd_shown_count(hd_record_shown(&record, layer, head, i), live);
+    if (seen == 0) continue;
     rows++;
     for (int64_t j = live.begin; j < live.end; j++)
       if (row[j] > 0) sum.spread -= (double)row[j] * log2((double)row[j]);
-    if (live.end - live.begin == 1) continue;
+    if (seen == 1) continue;
     choices++;
     if (live.begin == 0) sum.first += (double)row[0];
     if (record.cross) continue;

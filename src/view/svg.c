@@ -45,7 +45,7 @@ static void put_words(plate *p, double x, double y, const char *attributes, cons
 static bool is_live(const plate *p, int64_t query, int64_t key) {
   if (query < 0 || query >= p->record->queries) return false;
   hd_live live = hd_record_live(p->record, p->layer, query);
-  return key >= live.begin && key < live.end;
+  return key >= live.begin && key < live.end && hd_shows(hd_record_shown(p->record, p->layer, p->head, query), key);
 }
 
 /* Every run of cells of one level in a row is one rectangle of that level's path; coordinates are whole cells, scaled by the group. */
@@ -55,9 +55,9 @@ static void put_level(plate *p, int level) {
     const float *row = hd_record_row(p->record, p->layer, p->head, i);
     hd_live live = hd_record_live(p->record, p->layer, i);
     for (int64_t j = live.begin; j < live.end; j++) {
-      if (hd_level(row[j]) != level) continue;
+      if (hd_level(row[j]) != level || !is_live(p, i, j)) continue;
       int64_t begin = j;
-      while (j + 1 < live.end && hd_level(row[j + 1]) == level) j++;
+      while (is_live(p, i, j + 1) && hd_level(row[j + 1]) == level) j++;
       if (!open) {
         hd_out_text(&p->out, "<path fill=\"");
         hd_out_color(&p->out, p->map[level]);
@@ -88,7 +88,8 @@ static void put_cells(plate *p) {
   for (int64_t i = 0; i < p->record->queries; i++) {
     const float *row = hd_record_row(p->record, p->layer, p->head, i);
     hd_live live = hd_record_live(p->record, p->layer, i);
-    for (int64_t j = live.begin; j < live.end; j++) used[hd_level(row[j])] = true;
+    for (int64_t j = live.begin; j < live.end; j++)
+      if (is_live(p, i, j)) used[hd_level(row[j])] = true;
   }
   hd_out_text(&p->out, "<g shape-rendering=\"crispEdges\" transform=\"translate(");
   hd_out_coordinate(&p->out, p->left);

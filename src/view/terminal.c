@@ -126,13 +126,13 @@ static mark mark_of(const heed_head_stats *stats, double largest_spread) {
 }
 
 /* The mean spread of rows that look at all their keys alike. */
-static double largest_spread(const heed_record *record, int64_t layer) {
+static double largest_spread(const heed_record *record, int64_t layer, int64_t head) {
   double sum = 0;
   int64_t rows = 0;
   for (int64_t i = 0; i < record->queries; i++) {
-    hd_live live = hd_record_live(record, layer, i);
-    if (live.begin == live.end) continue;
-    sum += log2((double)(live.end - live.begin));
+    const int64_t seen = hd_shown_count(hd_record_shown(record, layer, head, i), hd_record_live(record, layer, i));
+    if (seen == 0) continue;
+    sum += log2((double)seen);
     rows++;
   }
   return rows ? sum / (double)rows : 0;
@@ -164,13 +164,12 @@ static void put_band(screen *s, int margin, int number_width, int64_t begin, int
   const heed_record *r = s->record;
   if (r->heads > 1) put_ruler(s, margin + number_width + 1, begin, end);
   for (int64_t l = 0; l < r->layers; l++) {
-    double largest = largest_spread(r, l);
     hd_out_spaces(&s->out, margin);
     hd_out_print(&s->out, "%*lld ", number_width, (long long)r->layer_index[l]);
     for (int64_t h = begin; h < end; h++) {
       heed_head_stats stats = {0};
       heed_record_stats(r, l, h, &stats);
-      mark m = mark_of(&stats, largest);
+      mark m = mark_of(&stats, largest_spread(r, l, h));
       // The lower third of the map is too close to the paper for a thin glyph.
       set_ink(s, (int)((HD_LEVELS - 1) * (1 + 2 * HD_MIN(m.strength, 1)) / 3));
       set_reverse(s, l == s->options.layer && h == s->options.head);
@@ -222,9 +221,10 @@ static void put_overview(screen *s) {
 /* ---- one row in words ---------------------------------------------------------------------------------------------------- */
 
 /* The live key with the largest weight below (limit weight, limit key) in the order weight down, key up; −1: none. */
-static int64_t next_largest(const float *row, hd_live live, float limit, int64_t limit_key) {
+static int64_t next_largest(const float *row, const uint8_t *shown, hd_live live, float limit, int64_t limit_key) {
   int64_t best = -1;
   for (int64_t j = live.begin; j < live.end; j++) {
+    if (!hd_shows(shown, j)) continue;
     bool below = row[j] < limit || (row[j] == limit && j > limit_key);
     if (below && (best < 0 || row[j] > row[best])) best = j;
   }
@@ -236,6 +236,7 @@ static void put_row(screen *s) {
   const heed_record *r = s->record;
   int64_t query = s->options.query;
   const float *row = hd_record_row(r, s->options.layer, s->options.head, query);
+  const uint8_t *shown = hd_record_shown(r, s->options.layer, s->options.head, query);
   hd_live live = hd_record_live(r, s->options.layer, query);
   char buffer[HD_LABEL_BYTES], number[16];
   hd_label label = hd_label_cut(&s->queries[query], HD_MIN(MAX_LABEL, HD_MAX(s->width - 3, 1)), buffer);
@@ -245,7 +246,7 @@ static void put_row(screen *s) {
   int used = label.columns;
   if (used + 2 <= s->width) hd_out_text(&s->out, " →"), used += 2;
   float limit = INFINITY;
-  for (int64_t key = -1; (key = next_largest(row, live, limit, key)) >= 0;) {
+  for (int64_t key = -1; (key = next_largest(row, shown, live, limit, key)) >= 0;) {
     limit = row[key];
     if (limit < 0.005f) break; // would read .00
     int hundredths = (int)lrint(100 * (double)limit);
@@ -299,9 +300,11 @@ static float cell_weight(const screen *s, const layout *p, int64_t row, int64_t 
   float most = -1;
   for (int64_t i = row * p->bin_queries; i < HD_MIN((row + 1) * p->bin_queries, r->queries); i++) {
     const float *weights = hd_record_row(r, s->options.layer, s->options.head, i);
+    const uint8_t *shown = hd_record_shown(r, s->options.layer, s->options.head, i);
     hd_live live = hd_record_live(r, s->options.layer, i);
     int64_t begin = HD_MAX(live.begin, column * p->bin_keys), end = HD_MIN(live.end, (column + 1) * p->bin_keys);
-    for (int64_t j = begin; j < end; j++) most = HD_MAX(most, weights[j]);
+    for (int64_t j = begin; j < end; j++)
+      if (hd_shows(shown, j)) most = HD_MAX(most, weights[j]);
   }
   return most;
 }
@@ -370,7 +373,7 @@ static void put_map_line(screen *s, const layout *p, int64_t row) {
 }
 
 static void put_map_title(screen *s, const layout *p) {
-  char text[192], name[HD_HEAD_NAME];
+  char text[HD_HEAD_NAME + 128], name[HD_HEAD_NAME];
   hd_head_name(s->record, s->options.layer, s->options.head, name);
   bool digit = s->options.color == HEED_COLOR_NONE;
   snprintf(text, sizeof text, "%s · rows %s columns · %s", name, s->record->cross ? "were written from" : "look at",

@@ -41,6 +41,7 @@ int main(int count, char **given) {
                       .window = atoll(given[7]),
                       .causal = strstr(given[8], "causal"),
                       .awkward = strstr(given[8], "awkward"),
+                      .pattern = strstr(given[8], "pattern"),
                       .plain = strstr(given[8], "plain"),
                       .spread = 1.2};
   heed_record record = sample_new(&spec);

@@ -26,6 +26,7 @@ typedef struct sample_spec {
   bool causal;
   int64_t window; /* of every odd layer; 0: none */
   double spread;  /* standard deviation of the scores */
+  bool pattern;   /* odd layers hide every third key */
   bool plain;     /* no structure: every head a softmax of normal scores */
   bool awkward;   /* tokens of many scripts, control characters and parts of characters; otherwise English words */
   uint64_t seed;
@@ -73,6 +74,7 @@ static inline double sample_liking(int kind, int64_t own, int64_t key) {
 static inline heed_record sample_new(const sample_spec *spec) {
   int64_t rows = spec->layers * spec->heads * spec->queries;
   float *weights = calloc((size_t)(rows * spec->keys), sizeof *weights);
+  uint8_t *visible = spec->pattern ? calloc((size_t)(rows * spec->keys), 1) : NULL;
   heed_text *queries = calloc((size_t)spec->queries, sizeof *queries), *keys = calloc((size_t)spec->keys, sizeof *keys);
   int64_t *numbers = calloc((size_t)(spec->layers * 2 + spec->heads), sizeof *numbers), *window = numbers + spec->layers + spec->heads;
   for (int64_t l = 0; l < spec->layers; l++) numbers[l] = l, window[l] = l % 2 ? spec->window : 0;
@@ -87,6 +89,8 @@ static inline heed_record sample_new(const sample_spec *spec) {
     double sum = 0;
     for (int64_t j = 0; j < spec->keys; j++) {
       bool live = (!spec->causal || j <= own) && (!window[layer] || j > own - window[layer]);
+      if (visible) visible[r * spec->keys + j] = layer % 2 == 0 || (own + spec->keys - j) % 3 != 1;
+      live &= !visible || visible[r * spec->keys + j];
       double e = live ? exp(spec->spread * sample_normal(&state) + (spec->plain ? 0 : sample_liking(kind, own, j))) : 0;
       weights[r * spec->keys + j] = (float)e;
       sum += e;
@@ -112,12 +116,14 @@ static inline heed_record sample_new(const sample_spec *spec) {
                        .query_tokens = queries,
                        .key_tokens = keys,
                        .weights = weights,
+                       .visible = visible,
                        .causal = spec->causal,
                        .window = spec->window ? window : NULL};
 }
 
 static inline void sample_free(heed_record *record) {
   free((void *)(uintptr_t)record->weights);
+  free((void *)(uintptr_t)record->visible);
   free((void *)(uintptr_t)record->query_tokens);
   free((void *)(uintptr_t)record->key_tokens);
   free((void *)(uintptr_t)record->layer_index);

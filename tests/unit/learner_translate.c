@@ -25,6 +25,7 @@ static const struct {
   bool norm_before, learned, untied, no_bias, gelu;
   int64_t source_vocabulary, encoder_layers, kv_heads;
   heed_positions positions;
+  const char *attention;
 } forms[] = {{0},
              {.norm_before = true, .own = true},
              {.learned = true, .gelu = true, .own = true},
@@ -37,7 +38,8 @@ static const struct {
              {.positions = HEED_POSITIONS_ROTARY, .own = true},
              {.positions = HEED_POSITIONS_ALIBI, .own = true},
              {.positions = HEED_POSITIONS_XL, .own = true},
-             {.positions = HEED_POSITIONS_T5, .source_vocabulary = 30, .own = true}};
+             {.positions = HEED_POSITIONS_T5, .source_vocabulary = 30, .own = true},
+             {.attention = "window:2/strided:3", .own = true}};
 
 static heed_learner *make(heed_context *context, int form, const heed_learner_options *base) {
   heed_learner_options o = *base;
@@ -51,6 +53,7 @@ static heed_learner *make(heed_context *context, int form, const heed_learner_op
   o.encoder_layers = forms[form].encoder_layers;
   o.kv_heads = forms[form].kv_heads;
   o.positions = forms[form].positions;
+  o.attention = forms[form].attention;
   ok(context, heed_learner_new(context, &o, &learner));
   return learner;
 }
@@ -252,7 +255,7 @@ static void parts(void **state) {
       (2 * VOCABULARY + 30) * w + 2 * (encoder + decoder), VOCABULARY * w + 2 * (encoder + decoder),
       (VOCABULARY + SOURCE + TARGETS) * w + 2 * (encoder + decoder), VOCABULARY * w + 2 * (encoder + decoder),
       VOCABULARY * w + 2 * (encoder + decoder), VOCABULARY * w + 2 * (encoder + decoder) + 4 * (w * w + 2 * w),
-      (VOCABULARY + 30) * w + 2 * (encoder + decoder) + 2 * 32 * 2};
+      (VOCABULARY + 30) * w + 2 * (encoder + decoder) + 2 * 32 * 2, VOCABULARY * w + 2 * (encoder + decoder)};
   for (int form = 0; form < HD_COUNT(forms); form++) {
     heed_learner *learner = make(context, form, &small);
     heed_parameters *set = heed_learner_parameters(learner);

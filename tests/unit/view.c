@@ -36,6 +36,7 @@ static const sample_spec awkward = {
     .layers = 2, .heads = 3, .queries = 40, .keys = 40, .causal = true, .window = 7, .spread = 1.2, .awkward = true};
 static const sample_spec across = {.layers = 1, .heads = 2, .queries = 5, .keys = 23, .spread = 1.2, .awkward = true};
 static const sample_spec fewer_keys = {.layers = 1, .heads = 1, .queries = 9, .keys = 4, .causal = true, .spread = 1};
+static const sample_spec patterned = {.layers = 2, .heads = 3, .queries = 20, .keys = 20, .causal = true, .pattern = true, .spread = 1.2};
 static const sample_spec one = {.layers = 1, .heads = 1, .queries = 1, .keys = 1, .causal = true};
 
 /* Written by one output; free(bytes.data). */
@@ -46,9 +47,14 @@ static sample_bytes written(heed_context *context, head_output write, const heed
   return bytes;
 }
 
-static bool live(const heed_record *r, int64_t layer, int64_t i, int64_t j) {
+/* Causal and within the window, whatever a pattern hides. */
+static bool stored(const heed_record *r, int64_t layer, int64_t i, int64_t j) {
   int64_t own = i + r->keys - r->queries, window = r->window ? r->window[layer] : 0;
   return (!r->causal || j <= own) && (!window || j > own - window);
+}
+
+static bool live(const heed_record *r, int64_t layer, int64_t i, int64_t j) {
+  return stored(r, layer, i, j) && (!r->visible || r->visible[(layer * r->heads * r->queries + i) * r->keys + j]);
 }
 
 static float weight(const heed_record *r, int64_t layer, int64_t head, int64_t i, int64_t j) {
@@ -59,7 +65,7 @@ static float weight(const heed_record *r, int64_t layer, int64_t head, int64_t i
 
 static void stats_are_the_naive_ones(void **state) {
   (void)state;
-  const sample_spec specs[] = {usual, awkward, across, fewer_keys, one};
+  const sample_spec specs[] = {usual, awkward, across, fewer_keys, patterned, one};
   for (int s = 0; s < HD_COUNT(specs); s++) {
     heed_record r = sample_new(&specs[s]);
     int64_t best_layer, best_head;
@@ -308,7 +314,7 @@ static void the_map_is_uniform(void **state) {
 static void json_reads_back(void **state) {
   (void)state;
   heed_context *context = test_context(NULL);
-  const sample_spec specs[] = {usual, awkward, across, one};
+  const sample_spec specs[] = {usual, awkward, across, patterned, one};
   for (int s = 0; s < HD_COUNT(specs); s++) {
     heed_record r = sample_new(&specs[s]);
     sample_bytes text = written(context, json_output, &r, 0, 0);
@@ -321,8 +327,11 @@ static void json_reads_back(void **state) {
         for (int64_t i = 0; i < r.queries; i++) {
           json_t *row = json_array_get(json_array_get(json_array_get(weights, (size_t)l), (size_t)h), (size_t)i);
           assert_int_equal(json_array_size(row), r.keys);
-          for (int64_t j = 0; j < r.keys; j++)
-            assert_true((float)json_number_value(json_array_get(row, (size_t)j)) == weight(&r, l, h, i, j));
+          for (int64_t j = 0; j < r.keys; j++) {
+            const json_t *cell = json_array_get(row, (size_t)j);
+            if (stored(&r, l, i, j) && !live(&r, l, i, j)) assert_true(json_is_null(cell));
+            else assert_true((float)json_number_value(cell) == weight(&r, l, h, i, j));
+          }
         }
     assert_int_equal(json_array_size(json_object_get(root, "key_tokens")), r.keys);
     if (specs[s].awkward) {
@@ -374,7 +383,7 @@ static void csv_field(const char **p, char *out, size_t room) {
 static void csv_reads_back(void **state) {
   (void)state;
   heed_context *context = test_context(NULL);
-  const sample_spec specs[] = {usual, awkward, across};
+  const sample_spec specs[] = {usual, awkward, across, patterned};
   for (int s = 0; s < HD_COUNT(specs); s++) {
     heed_record r = sample_new(&specs[s]);
     int64_t layer = r.layers - 1, head = r.heads - 1;
@@ -431,7 +440,7 @@ static uint8_t *page_cells(const char *page, size_t *count) {
 static void page_holds_the_cells(void **state) {
   (void)state;
   heed_context *context = test_context(NULL);
-  const sample_spec specs[] = {usual, awkward, across, fewer_keys, one};
+  const sample_spec specs[] = {usual, awkward, across, fewer_keys, patterned, one};
   for (int s = 0; s < HD_COUNT(specs); s++) {
     heed_record r = sample_new(&specs[s]);
     sample_bytes page = written(context, heed_record_html, &r, 0, 0);
@@ -442,13 +451,19 @@ static void page_holds_the_cells(void **state) {
         for (int64_t i = 0; i < r.queries; i++) {
           int64_t seen = 0;
           for (int64_t j = 0; j < r.keys; j++) {
-            if (!live(&r, l, i, j)) continue;
+            if (!stored(&r, l, i, j)) continue;
             assert_int_equal(cells[at++], hd_level(weight(&r, l, h, i, j)));
             seen++;
           }
           refined += (size_t)HD_MIN(seen, 4);
         }
-    assert_int_equal(count, at + refined);
+    assert_int_equal(count, at + refined + (r.visible ? at : 0));
+    const uint8_t *shown = cells + at + refined;
+    for (int64_t l = 0; r.visible && l < r.layers; l++)
+      for (int64_t h = 0; h < r.heads; h++)
+        for (int64_t i = 0; i < r.queries; i++)
+          for (int64_t j = 0; j < r.keys; j++)
+            if (stored(&r, l, i, j)) assert_int_equal(*shown++, live(&r, l, i, j));
     assert_null(strstr(page.data, "{{"));
     free(cells);
     free(page.data);
@@ -561,7 +576,7 @@ static void png_cells_have_their_colours(void **state) {
 static void pictures_of_every_shape(void **state) {
   (void)state;
   heed_context *context = test_context(NULL);
-  const sample_spec specs[] = {usual, awkward, across, fewer_keys, one};
+  const sample_spec specs[] = {usual, awkward, across, fewer_keys, patterned, one};
   for (int s = 0; s < HD_COUNT(specs); s++) {
     heed_record r = sample_new(&specs[s]);
     sample_bytes file = written(context, heed_record_png, &r, 0, 0);

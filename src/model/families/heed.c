@@ -29,6 +29,7 @@ static const char *const heads[] = {"tokens", "labels", "class", NULL};
   {NULL, P "sinusoid_closed", HD_FIELD_BOOL, HD_AT(sinusoid_closed), 0, 1, false, 0, NULL},                                                \
   {NULL, P "relative_buckets", HD_FIELD_INTEGER, HD_AT(relative_buckets), 0, 1 << 20, false, 0, NULL},                                     \
   {NULL, P "relative_distance", HD_FIELD_INTEGER, HD_AT(relative_distance), 0, HD_MAX_CONTEXT, false, 0, NULL},                            \
+  {NULL, P "attention", HD_FIELD_TEXT, HD_AT(attention), 0, 0, false, 0, NULL},                                                            \
   {NULL, P "attention_scale", HD_FIELD_NUMBER, HD_AT(attention_scale), 0, 1e6, false, 0, NULL},                                            \
   {NULL, P "scaled_embedding", HD_FIELD_BOOL, HD_AT(scaled_embedding), 0, 1, false, 0, NULL},                                              \
   {NULL, P "bias_qkv", HD_FIELD_BOOL, HD_AT(bias_qkv), 0, 1, false, 0, NULL},                                                              \

@@ -14,7 +14,7 @@ const ALIGNED = !record.cross && OFFSET >= 0 && record.queries.every((token, i) 
 /* ---- the cells ------------------------------------------------------------------------------------------------------------ */
 
 const REFINED = 4; // largest codes of a row that carry a refinement
-let codes, refinements; // bytes of all heads
+let codes, refinements, visible; // bytes of all heads; visible: 1 where a pattern shows a cell, undefined without patterns
 
 async function decode() {
   const packed = Uint8Array.from(atob($('cell-data').textContent), c => c.charCodeAt(0));
@@ -46,7 +46,7 @@ for (const { code, refinement } of layouts) {
   starts.push({ code: last.code + H * code[N], refinement: last.refinement + H * refinement[N] });
 }
 
-/** One row of one head: weights of the keys from `begin`, and which of them are refined. */
+/** One row of one head: weights of the keys from `begin`, NaN where a pattern hides them, and which of them are refined. */
 function readRow(layer, head, i) {
   const { code, refinement } = layouts[layer], [begin, end] = live(layer, i);
   const from = starts[layer].code + head * code[N] + code[i], count = end - begin;
@@ -58,6 +58,7 @@ function readRow(layer, head, i) {
     weights[j] = Math.max(0, Math.min(1, (bytes[j] - 0.5 + (refinements[at++] + 0.5) / 256) / 255)) ** 2;
     sharp[j] = 1;
   }
+  if (visible) for (let j = 0; j < count; j++) if (!visible[from + j]) weights[j] = NaN;
   return { begin, weights, sharp };
 }
 
@@ -65,8 +66,8 @@ function readRow(layer, head, i) {
 function withoutFirst({ begin, weights, sharp }) {
   if (begin > 0 || weights.length === 0) return { begin, weights, sharp };
   let sum = 0;
-  for (let j = 1; j < weights.length; j++) sum += weights[j];
-  return { begin: 1, weights: weights.slice(1).map(w => (sum > 0 ? w / sum : 0)), sharp: new Uint8Array(weights.length - 1) };
+  for (let j = 1; j < weights.length; j++) if (weights[j] > 0) sum += weights[j];
+  return { begin: 1, weights: weights.slice(1).map(w => (sum > 0 ? w / sum : 0 * w)), sharp: new Uint8Array(weights.length - 1) };
 }
 
 /* ---- state ---------------------------------------------------------------------------------------------------------------- */
@@ -108,10 +109,13 @@ function keep(query, add) {
   else state.kept = had && state.kept.length === 1 ? [] : [query];
 }
 
+/** Numbers of layers; the second of two layers of one number (what linear attention implies, and exact attention beside it) is 13b. */
+const layerNames = record.layers.map((number, at) => (record.layers.indexOf(number) < at ? `${number}b` : `${number}`));
+
 /** #layer=13&head=4&row=8,9&scale=log&mode=mean&heads=13.4,13.5&first=hidden, with the model's numbers; what is usual is left out. */
 function toFragment() {
-  const name = n => `${record.layers[Math.floor(n / H)]}.${record.heads[n % H]}`;
-  const parts = [`layer=${record.layers[state.layer]}`, `head=${record.heads[state.head]}`];
+  const name = n => `${layerNames[Math.floor(n / H)]}.${record.heads[n % H]}`;
+  const parts = [`layer=${layerNames[state.layer]}`, `head=${record.heads[state.head]}`];
   if (state.kept.length || record.query >= 0) parts.push(`row=${state.kept.join(',') || 'none'}`);
   if (state.scale !== 'sqrt') parts.push(`scale=${state.scale}`);
   if (state.mode !== 'one') parts.push(`mode=${state.mode}`);
@@ -123,8 +127,8 @@ function toFragment() {
 /** Takes from the fragment what makes sense and leaves the rest as it opens. */
 function fromFragment() {
   const given = new URLSearchParams(location.hash.slice(1));
-  const find = (list, value) => (value === null ? -1 : list.indexOf(Number(value)));
-  const layer = find(record.layers, given.get('layer')), head = find(record.heads, given.get('head'));
+  const find = (list, value) => list.findIndex(one => String(one) === value);
+  const layer = find(layerNames, given.get('layer')), head = find(record.heads, given.get('head'));
   state.scale = Object.keys(scales).includes(given.get('scale')) ? given.get('scale') : 'sqrt';
   state.mode = ['mean', 'max'].includes(given.get('mode')) ? given.get('mode') : 'one';
   state.hideFirst = given.get('first') === 'hidden';
@@ -133,7 +137,7 @@ function fromFragment() {
   chooseHead(layer < 0 ? record.layer : layer, head < 0 ? record.head : head);
   if (state.mode === 'one' || !given.has('heads')) return;
   const pairs = given.get('heads').split(',').map(pair => pair.split('.'));
-  const chosen = pairs.map(([l, h]) => [find(record.layers, l), find(record.heads, h ?? null)]).filter(([l, h]) => l >= 0 && h >= 0);
+  const chosen = pairs.map(([l, h]) => [find(layerNames, l), find(record.heads, h ?? null)]).filter(([l, h]) => l >= 0 && h >= 0);
   if (chosen.length) state.chosen = [...new Set(chosen.map(([l, h]) => number(l, h)))];
 }
 
@@ -154,6 +158,7 @@ function compose() {
       if (state.hideFirst) row = withoutFirst(row);
       for (let j = 0; j < row.weights.length; j++) {
         const cell = i * M + row.begin + j, w = row.weights[j], old = weights[cell];
+        if (Number.isNaN(w)) continue;
         if (state.mode === 'max') weights[cell] = old >= w ? old : w;
         else weights[cell] = (old >= 0 ? old : 0) + w / count;
         sharp[cell] = count === 1 ? row.sharp[j] : 0;
@@ -232,7 +237,8 @@ const place = (element, left, top, width, height) => {
 };
 
 const plural = (count, noun) => `${count} ${noun}${count === 1 ? '' : 's'}`;
-const headName = (layer, head) => `layer ${record.layers[layer]}, head ${record.heads[head]}`;
+const layerNote = layer => (record.notes && record.notes[layer] ? ` (${record.notes[layer]})` : '');
+const headName = (layer, head) => `layer ${record.layers[layer]}${layerNote(layer)}, head ${record.heads[head]}`;
 
 /* ---- the text strip ------------------------------------------------------------------------------------------------------- */
 
@@ -360,6 +366,7 @@ function thumbnail(layer, head, side) {
     const first = state.hideFirst ? Math.max(begin, 1) : begin, factor = state.hideFirst && begin === 0 && rest > 0 ? 1 / rest : 1;
     const y0 = Math.floor((i * side) / N), y1 = Math.max(y0 + 1, Math.floor(((i + 1) * side) / N));
     for (let j = first; j < end; j++) {
+      if (visible && !visible[base + code[i] + j - begin]) continue;
       const value = level(Math.min(1, scaled[j - begin] * factor));
       const x0 = Math.floor((j * side) / M), x1 = Math.max(x0 + 1, Math.floor(((j + 1) * side) / M));
       for (let y = y0; y < y1; y++) for (let x = x0; x < x1; x++) if (value > out[y * side + x]) out[y * side + x] = value;
@@ -700,7 +707,8 @@ function listen() {
 async function start() {
   const bytes = await decode(), split = starts[L].code;
   codes = bytes.subarray(0, split);
-  refinements = bytes.subarray(split);
+  refinements = bytes.subarray(split, split + starts[L].refinement);
+  if (record.visible) visible = bytes.subarray(split + starts[L].refinement);
   writeOnce();
   buildStrips();
   fromFragment();
