@@ -70,6 +70,13 @@ class Bench(Case):
             states, own, again = (2 * heads + 3 * keys, 3 * f + 2 * dv, 2) if row["backward"] else (heads + keys, f + dv, 1)
             self.assertEqual(row["flops"], 2 * f * dv * n * states + 2 * own * pairs + again * 2 * d * projected * n * (heads + keys), row)
 
+    def test_lsh(self):
+        rows = self.rows("lsh", *"--n 64,200 --head-dim 16 --heads 2 --batch 2 --causal 0,1 --backward 0,1 --rounds 1,3 --buckets 0,6".split())
+        self.assertEqual(len(rows), 32)
+        for row in rows:
+            pairs = 4 * row["n"] * (64 if row["n"] == 64 else 128) * row["rounds"]
+            self.assertEqual(row["flops"], pairs * 2 * 16 * (5 if row["backward"] else 2), row)
+
     def test_layer(self):
         rows = self.rows("layer", *"--batch 2 --width 24 --heads 3 --kv-heads 0,1 --n 5,20 --causal 0,1 --pass forward,backward,both".split())
         self.assertEqual(len(rows), 24)

@@ -27,7 +27,7 @@ learns = unittest.skipIf(os.environ.get("HEED_SANITIZE"), "learning takes minute
 
 OK, FAILED, USAGE, BAD_FILE, UNSUPPORTED, NO_MEMORY, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 COMMANDS = "show generate logits label tokenize inspect convert attend pattern train pairs translate align eval experiment bench info help completion".split()
-BENCHES = "attention backward decode linear layer gemm generate".split()
+BENCHES = "attention backward decode linear lsh layer gemm generate".split()
 TRAININGS = "gpt llama encoder task seq2seq".split()
 EXPERIMENTS = "scale permutation heads warmup bottleneck scores".split()
 GROUPS = {"bench": BENCHES, "train": TRAININGS, "experiment": EXPERIMENTS}

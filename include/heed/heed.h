@@ -520,6 +520,49 @@ typedef struct heed_linear_draw_options {
 /* projection f32 [F,d], F and d at least 1, any strides; options may be NULL. HEED_E_ARGUMENT, HEED_E_SHAPE, HEED_E_TYPE, HEED_E_LAYOUT, HEED_E_MEMORY. */
 HEED_API heed_status heed_linear_draw(heed_context *context, const heed_linear_draw_options *options, const heed_view *projection);
 
+/* ---- LSH attention ------------------------------------------------------------------------------------------------------ */
+
+/* Attention by locality-sensitive hashing (Kitaev, Kaiser, Levskaya, "Reformer", 2020). A row x of qk is a query and, as x / sqrt(|x|² + d · 10⁻⁶), a key. In each of `rounds` rounds rows go to buckets:
+ * to the place of the largest number of [x R; −x R] for a random R; they are sorted by bucket, then position, and cut into chunks of 64. A row sees those of its chunk and of the chunk before, over
+ * all rounds, each once: out is the exact softmax over their union. It does not see itself unless there is nothing else. So time is proportional to n · rounds. */
+typedef struct heed_lsh_attention {
+  size_t size;    /* sizeof (heed_lsh_attention) */
+  bool causal;    /* a row sees earlier ones only */
+  bool has_scale; /* otherwise scale is 1: keys have length 1 */
+  double scale;   /* any finite number */
+  int64_t rounds; /* 1 to 1024 */
+  int64_t buckets
+      [2]; /* each even; the second 0: one rotation a round, otherwise two whose buckets are combined, so that there are as many as the product, at most 2^24, for the cost of the sum.
+                               * Both 0: about one bucket for 32 rows of n, a power of two, split in two where there are more than 64 */
+  uint64_t seed; /* random numbers depend on seed, stream, round and place alone, and serve all heads */
+  uint32_t stream;
+  const int64_t *key_lengths; /* [B] or NULL; each in [0, n]. A row beyond is neither key nor query: out is 0 there, lse −inf */
+  const heed_view *
+      hashes; /* HEED_I32 [B,H,rounds,n], each in [0, number of buckets): buckets found elsewhere, as heed_lsh_hash gives them; NULL: find them */
+} heed_lsh_attention;
+
+/* The buckets of all rows, those beyond key_lengths included: hashes HEED_I32 [B,H,rounds,n]. Errors as heed_lsh_forward; a->hashes must be NULL. */
+HEED_API heed_status heed_lsh_hash(heed_context *context, const heed_lsh_attention *a, const heed_view *qk, const heed_view *hashes);
+
+/* qk [B,H,n,d], v [B,H,n,dv], out [B,H,n,dv]: f32, f16 or bf16, any strides; d and dv at least 1. lse f32 [B,H,n] or NULL. Bits depend neither on threads nor level nor batch.
+ * Extra memory: for the rows of one head, or of several up to 65,536, 8 bytes a round and 4 · (dv + 3); rotations; tiles a thread.
+ * HEED_E_ARGUMENT, HEED_E_SHAPE, HEED_E_TYPE, HEED_E_LAYOUT, HEED_E_OVERLAP, HEED_E_OVERFLOW, HEED_E_MEMORY: out is untouched. HEED_E_CANCELLED (progress "attention"): some heads are written. */
+HEED_API heed_status heed_lsh_forward(heed_context *context, const heed_lsh_attention *a, const heed_view *qk, const heed_view *v,
+                                      const heed_view *out, const heed_view *lse);
+
+/* The gradients of a loss whose gradient with respect to out is dout, from what forward was given and gave; NULL: not asked. The buckets are those of forward, and constants. dqk holds both what
+ * reaches a row as a query and, through the length it is divided by, as a key. Extra memory: as forward with 4 · (d + dv + 3). Errors as heed_lsh_forward. */
+HEED_API heed_status heed_lsh_backward(heed_context *context, const heed_lsh_attention *a, const heed_view *qk, const heed_view *v,
+                                       const heed_view *out, const heed_view *lse, const heed_view *dout, const heed_view *dqk,
+                                       const heed_view *dv);
+
+/* Both pair by pair in double precision: the oracles. Numbers may be f64 too. Without a->hashes buckets are found in double precision: a row whose two largest numbers are equal within rounding may
+ * have another. */
+HEED_API heed_status heed_lsh_reference(heed_context *context, const heed_lsh_attention *a, const heed_view *qk, const heed_view *v,
+                                        const heed_view *out, const heed_view *lse);
+HEED_API heed_status heed_lsh_backward_reference(heed_context *context, const heed_lsh_attention *a, const heed_view *qk,
+                                                 const heed_view *v, const heed_view *dout, const heed_view *dqk, const heed_view *dv);
+
 /* ---- matrix product ----------------------------------------------------------------------------------------------------- */
 
 /* How a product is meant; zero is plain c = a · b. */

@@ -190,6 +190,18 @@ typedef struct heed_tape_linear_attention_options {
 HEED_API heed_tensor *heed_tape_linear_attention(heed_tape *tape, const heed_tape_linear_attention_options *options, heed_tensor *q,
                                                  heed_tensor *k, heed_tensor *v);
 
+/* LSH attention of such heads: everything that heed_lsh_forward does, with every gradient. */
+typedef struct heed_tape_lsh_attention_options {
+  size_t size;                         /* sizeof (heed_tape_lsh_attention_options) */
+  int64_t heads;                       /* H */
+  const heed_lsh_attention *attention; /* must say the rounds. What it points at stays the caller's, until reset */
+  bool redraw; /* new rotations whenever the tape trains, from its seed; otherwise always those of the attention's own */
+} heed_tape_lsh_attention_options;
+
+/* qk [B,n,H·d], v [B,n,H·dv] -> [B,n,H·dv]; rank 2 means one sequence. v NULL: qk is packed, [B,n,2 H·d], queries that are also keys, then values. Errors as heed_lsh_forward. */
+HEED_API heed_tensor *heed_tape_lsh_attention(heed_tape *tape, const heed_tape_lsh_attention_options *options, heed_tensor *qk,
+                                              heed_tensor *v);
+
 /* The first `heads` heads of width `width` in each row of x [B,n,columns] turn to their positions (see heed_rope_apply), the other columns stay. rope may be NULL; what it points at stays
  * the caller's, until reset. Where x is the fresh output of heed_tape_linear it is changed in place and must not be used again. */
 HEED_API heed_tensor *heed_tape_rope(heed_tape *tape, const heed_rope *rope, int64_t heads, int64_t width, heed_tensor *x);

@@ -33,16 +33,20 @@ int hd_lanes_blocks(const hd_problem *problem, const hd_lanes *lanes) {
   return (int)hd_ceil_div(lanes->count, problem->kernels->block_lanes);
 }
 
-hd_attn_block hd_lanes_block(const hd_problem *problem, const hd_lanes *lanes, int i) {
-  const hd_kernels *kernels = problem->kernels;
-  int shift = i * kernels->block_lanes, used = HD_MIN(lanes->count - shift, kernels->block_lanes);
+hd_attn_block hd_attn_block_of(const hd_kernels *kernels, int64_t d, int64_t dv, int shift, int used) {
   return (hd_attn_block){
-      .d = problem->d,
-      .dv = problem->dv,
+      .d = d,
+      .dv = dv,
       .lanes = (int)hd_ceil_div(used, kernels->vector) * kernels->vector,
       .shift = shift,
       .used = ~(uint64_t)0 >> (64 - used),
   };
+}
+
+hd_attn_block hd_lanes_block(const hd_problem *problem, const hd_lanes *lanes, int i) {
+  const hd_kernels *kernels = problem->kernels;
+  const int shift = i * kernels->block_lanes;
+  return hd_attn_block_of(kernels, problem->d, problem->dv, shift, HD_MIN(lanes->count - shift, kernels->block_lanes));
 }
 
 void hd_lane_addresses(const hd_grid *grid, const hd_lanes *lanes, char **rows) {

@@ -32,6 +32,7 @@ int hd_lanes_padded(const hd_problem *problem, const hd_lanes *lanes);
 /* Blocks of the level's width that the lanes fill, and what is common to all kernels in block i: widths, lanes, which are used, shift. */
 int hd_lanes_blocks(const hd_problem *problem, const hd_lanes *lanes);
 hd_attn_block hd_lanes_block(const hd_problem *problem, const hd_lanes *lanes, int i);
+hd_attn_block hd_attn_block_of(const hd_kernels *kernels, int64_t d, int64_t dv, int shift, int used);
 enum { HD_MAX_BLOCKS = HD_MAX_LANES / 4 }; // the narrowest block is the scalar level's
 
 /* Where the lanes' rows of `grid` lie. */
@@ -48,6 +49,9 @@ void hd_lane_rows(const hd_kernels *kernels, const hd_grid *grid, const hd_lanes
 const uint64_t *hd_lanes_kept(const hd_problem *problem, const hd_lanes *lanes, int64_t k0, int64_t k1, uint64_t kept[HD_KEY_TILE]);
 /* The same for keys that need not be neighbours. */
 const uint64_t *hd_keys_kept(const hd_problem *problem, const hd_lanes *lanes, const hd_keys *keys, uint64_t kept[HD_KEY_TILE]);
+
+/* A number of floats rounded up to whole vectors of any level. */
+static inline int64_t hd_padded(int64_t n) { return hd_ceil_div(n, HD_PANEL) * HD_PANEL; }
 
 /* Arrays of rows × columns floats, cut from one piece of memory; with memory NULL only their sizes are added to *floats. False where that overflows. */
 typedef struct hd_part {

@@ -78,9 +78,6 @@ typedef struct hd_linear_maps {
 heed_status hd_linear_maps_new(const hd_linear *p, hd_linear_maps *out);
 void hd_linear_maps_free(const hd_linear *p, hd_linear_maps *maps);
 
-/* A number of floats rounded up to whole vectors of any level. */
-static inline int64_t hd_padded(int64_t n) { return hd_ceil_div(n, HD_PANEL) * HD_PANEL; }
-
 /* Features of `count` rows x [count][padded d] into y [count][padded f]; columns beyond f become 0. Where they are projected they come divided by 2^exponent[i], an integer that makes the largest
  * about 1; scratch [count][padded F]. */
 void hd_linear_features(const hd_linear *p, const hd_linear_maps *maps, const float *x, int64_t count, float *scratch, float *y,

@@ -124,13 +124,12 @@ void hd_linear_features_backward(const hd_linear *p, const hd_linear_maps *maps,
 
 /* ---- random rows ------------------------------------------------------------------------------------------------------------------- */
 
-/* Normal number `column` of row `row`, of the directions (which 0) or of the lengths (1): the cosine branch of Box and Muller's transform. */
+/* Normal number `column` of row `row`, of the directions (which 0) or of the lengths (1). */
 static double normal(const heed_linear_draw_options *o, uint32_t which, int64_t row, int64_t column) {
   const uint32_t counter[4] = {(uint32_t)column, (uint32_t)row, (uint32_t)(row >> 32) * 2 + which, o->stream};
   uint32_t words[4];
   hd_philox(counter, o->seed, words);
-  const double a = ((double)words[0] + ((double)words[1] + 0.5) * 0x1p-32) * 0x1p-32, b = (double)words[2] * 0x1p-32;
-  return sqrt(-2 * log(a)) * cos(2 * acos(-1.0) * b);
+  return hd_philox_normal(words);
 }
 
 static double dot(const double *a, const double *b, int64_t n) {

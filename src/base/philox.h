@@ -16,4 +16,7 @@ void hd_philox(const uint32_t counter[4], uint64_t key, uint32_t out[4]);
 /* A double in [0,1) with 53 random bits: draw number `index` of stream `stream` under `seed`. */
 double hd_philox_uniform(uint64_t seed, uint64_t stream, uint64_t index);
 
+/* A standard normal number from the words of one draw: the cosine branch of Box and Muller's transform. */
+double hd_philox_normal(const uint32_t words[4]);
+
 #endif

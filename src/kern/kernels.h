@@ -82,6 +82,14 @@ static inline uint32_t hd_last_dropped(double dropout) {
   return words < 1 ? 0 : (uint32_t)(words - 1);
 }
 
+/* Pairs of LSH attention: at most 64 rows as queries and at most 64 as keys, with their positions and, for each round so far, the chunk they were in. */
+typedef struct hd_lsh_pairs {
+  int lanes, keys, rounds;
+  bool causal;
+  const uint32_t *query, *key;          /* [64] */
+  const float *query_chunk, *key_chunk; /* [rounds][64] */
+} hd_lsh_pairs;
+
 /* Which elements of an array dropout keeps, and what it multiplies them by. A counter of Philox serves four elements of a block of 64: i, i + 16, i + 32, i + 48. */
 enum { HD_DROPOUT_BLOCK = 64 };
 typedef struct hd_dropout {
@@ -346,6 +354,8 @@ typedef struct hd_rule_gradient {
  *   normalise      one hd_normalising
  *   rule_step      one hd_rule_step
  *   rule_backward  one hd_rule_gradient
+ *   lsh_buckets    for 64 rows in lanes, y [half][64]: bucket[i] is the first c with the largest |y[c][i]|, plus half where y is negative there; 0 where all are 0 or NaN
+ *   lsh_pairs      visible[key]: bit i where query i, if causal, comes after the key, and no round so far had the pair: chunks are neither equal nor the key's the one before
  *   peak           rounds of `peak_flops` multiply-adds with no memory (machine measurement); returns something that depends on them
  *   read           sums n floats (a multiple of 256) as fast as memory gives them */
 #define HD_KERNEL_LIST(X)                                                                                                                  \
@@ -404,6 +414,8 @@ typedef struct hd_rule_gradient {
   X(void, normalise, (const hd_normalising *rows))                                                                                         \
   X(void, rule_step, (const hd_rule_step *step))                                                                                           \
   X(void, rule_backward, (const hd_rule_gradient *gradient))                                                                               \
+  X(void, lsh_buckets, (const float *y, int64_t half, float *bucket))                                                                      \
+  X(void, lsh_pairs, (const hd_lsh_pairs *pairs, uint64_t *visible))                                                                       \
   X(float, peak, (int64_t rounds))                                                                                                         \
   X(float, read, (const float *data, int64_t n))
 

@@ -21,6 +21,7 @@ HD_KERNEL_LIST(DECLARE)
 #include "body_gemm.h"
 #include "body_quant.h"
 #include "body_linear.h"
+#include "body_lsh.h"
 
 extern const hd_kernels KERNEL(kernels);
 #define ENTRY(type, name, parameters) .name = KERNEL(name),

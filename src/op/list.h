@@ -24,6 +24,7 @@
   X(mean) \
   X(attention) \
   X(linear_attention) \
+  X(lsh_attention) \
   X(rope) \
   X(cross_entropy) \
   X(layer_norm) \
