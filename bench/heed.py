@@ -83,7 +83,7 @@ class Header:
             if pointer:
                 fields.append((pointer.group(1), ctypes.c_void_p))
                 continue
-            statement = re.sub(r"\bconst\b", " ", statement).strip()
+            statement = re.sub(r"\b(const|struct)\b", " ", statement).strip()
             base = re.match(r"\w+", statement).group(0)
             for declarator in statement[len(base) :].split(","):
                 stars, field, count = re.fullmatch(r"([\s*]*)(\w+)\s*(?:\[(\w+)\])?\s*", declarator).groups()

@@ -40,7 +40,7 @@ def shortened(command):
     if "heed train" in command:
         words = re.sub(r" --steps \d+", "", command).split(" || ")
         return " || ".join([f"{words[0]} --steps {FEW}", *words[1:]])
-    return command.replace("heed eval", "heed eval -n 20")
+    return command.replace("heed eval reverse", "heed eval reverse -n 20")  # of a task; a text is read whole
 
 
 class Tutorial:

@@ -432,7 +432,10 @@ static int64_t most_open(const struct job *job, const struct worker *worker, hd_
       change[first]++;
       change[last + 1]--;
     }
-    for (int64_t piece = 0, open = 0; piece < job->head_pieces; piece++) most = HD_MAX(most, open += change[piece]);
+    for (int64_t piece = 0, open = 0; piece < job->head_pieces; piece++) {
+      open += change[piece];
+      most = HD_MAX(most, open);
+    }
   }
   return HD_MIN(job->stops, most * (job->threads + 1));
 }

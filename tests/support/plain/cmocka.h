@@ -45,6 +45,12 @@ __attribute__((noreturn)) static inline void plain_fail(const char *file, int li
     if (memcmp(a, b, bytes) != 0) fail_msg("%s: bytes differ from %s", #a, #b);                                                            \
   } while (0)
 
+#define assert_memory_not_equal(a, b, bytes)                                                                                               \
+  do {                                                                                                                                     \
+    if (memcmp(a, b, bytes) == 0) fail_msg("%s: bytes are those of %s", #a, #b);                                                           \
+  } while (0)
+#define print_message(...) printf(__VA_ARGS__)
+
 /* How many tests failed; what sets them up and takes that down, unless NULL, returns 0 or counts as one that did. */
 static inline int plain_run(const struct CMUnitTest *tests, size_t count, int (*setup)(void **), int (*teardown)(void **)) {
   void *group = NULL;
