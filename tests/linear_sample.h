@@ -62,10 +62,10 @@ static inline void linear_fill(linear_sample *s, random_source *r, int kinds, in
   s->f = s->d;
   if (project) {
     s->projection = linear_array(r, 2, (int64_t[]){projected, s->d}, 0);
-    assert_int_equal(heed_linear_draw(test_context(NULL),
-                                      &(heed_linear_draw_options){.size = sizeof(heed_linear_draw_options), .seed = r->seed},
-                                      &s->projection),
-                     HEED_OK);
+    heed_context *own = test_context(NULL);
+    const heed_linear_draw_options draw = {.size = sizeof draw, .seed = r->seed};
+    assert_int_equal(heed_linear_draw(own, &draw, &s->projection), HEED_OK);
+    heed_context_free(own);
     s->a.projection = &s->projection;
     s->f = projected * (s->a.features == HEED_FEATURES_HYPERBOLIC ? 2 : 1);
   }
