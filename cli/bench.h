@@ -56,6 +56,14 @@ typedef struct bench_values {
   const char *output;
 } bench_values;
 
+/* The first lines of the table of a bench that has queries, keys and values. */
+#define BENCH_HEADS_OPTIONS                                                                                                                \
+  OPTION("batch", 0, WHOLES, "LIST", batch, "batch entries (default 1)", .low = 1, .high = 1e6),                                           \
+      OPTION("heads", 0, WHOLES, "LIST", heads, "query heads (default 4)", .low = 1, .high = 4096),                                        \
+      OPTION("kv-heads", 0, WHOLES, "LIST", kv_heads, "key/value heads (default 0: as many as query heads)", .low = 0, .high = 4096),      \
+      OPTION("head-dim", 0, WHOLES, "LIST", head_dim, "width of queries and keys (default 64)", .low = 1, .high = 4096),                   \
+      OPTION("value-dim", 0, WHOLES, "LIST", value_dim, "width of values (default 0: as queries)", .low = 0, .high = 4096)
+
 /* The last lines of a bench's table of options and the first of its defaults. */
 #define BENCH_OPTIONS                                                                                                                      \
   OPTION("threads", 0, WHOLES, "LIST", bench.threads, "threads (default 0: all processors)", .low = 0, .high = 4096),                      \

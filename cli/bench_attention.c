@@ -143,11 +143,7 @@ static int run_forward(const void *v) { return bench_run(&command_bench_attentio
 static int run_backward(const void *v) { return bench_run(&command_bench_backward, &backward, v); }
 
 static const option options[] = {
-    OPTION("batch", 0, WHOLES, "LIST", batch, "batch entries (default 1)", .low = 1, .high = 1e6),
-    OPTION("heads", 0, WHOLES, "LIST", heads, "query heads (default 4)", .low = 1, .high = 4096),
-    OPTION("kv-heads", 0, WHOLES, "LIST", kv_heads, "key/value heads (default 0: as many as query heads)", .low = 0, .high = 4096),
-    OPTION("head-dim", 0, WHOLES, "LIST", head_dim, "width of queries and keys (default 64)", .low = 1, .high = 4096),
-    OPTION("value-dim", 0, WHOLES, "LIST", value_dim, "width of values (default 0: as queries)", .low = 0, .high = 4096),
+    BENCH_HEADS_OPTIONS,
     OPTION("n", 'n', WHOLES, "LIST", n, "queries (default 512,2048)", .low = 1, .high = 1e7),
     OPTION("keys", 0, WHOLES, "LIST", keys, "keys (default 0: as many as queries); the last query stands at the last key", .low = 0,
            .high = 1e7),

@@ -118,11 +118,7 @@ extern const command command_bench_linear;
 static int run(const void *v) { return bench_run(&command_bench_linear, &linear, v); }
 
 static const option options[] = {
-    OPTION("batch", 0, WHOLES, "LIST", batch, "batch entries (default 1)", .low = 1, .high = 1e6),
-    OPTION("heads", 0, WHOLES, "LIST", heads, "query heads (default 4)", .low = 1, .high = 4096),
-    OPTION("kv-heads", 0, WHOLES, "LIST", kv_heads, "key/value heads (default 0: as many as query heads)", .low = 0, .high = 4096),
-    OPTION("head-dim", 0, WHOLES, "LIST", head_dim, "width of queries and keys (default 64)", .low = 1, .high = 4096),
-    OPTION("value-dim", 0, WHOLES, "LIST", value_dim, "width of values (default 0: as queries)", .low = 0, .high = 4096),
+    BENCH_HEADS_OPTIONS,
     OPTION("n", 'n', WHOLES, "LIST", n, "queries, and keys (default 2048,16384)", .low = 1, .high = 1e7),
     OPTION("causal", 0, WHOLES, "LIST", causal, "0, 1 or both (default 0,1)", .low = 0, .high = 1),
     OPTION("backward", 0, WHOLES, "LIST", backward, "0: forward, 1: the gradients (default 0,1)", .low = 0, .high = 1),

@@ -100,7 +100,7 @@ static int follow(job *j, const values *v) {
 
 /* ---- the picture --------------------------------------------------------------------------------------------------------- */
 
-/* A record whose weights are 1 where the head sees. */
+/* A record whose weights are 1 where the head sees; the other cells are absent. */
 static int draw(job *j, const values *v) {
   const int64_t n = v->n, zero = 0;
   const uint8_t *visible = (const uint8_t *)j->visible.view.data + v->head * n * n;
@@ -126,7 +126,8 @@ static int draw(job *j, const values *v) {
                               .keys = n,
                               .query_tokens = tokens,
                               .key_tokens = tokens,
-                              .weights = weights};
+                              .weights = weights,
+                              .visible = visible};
   TRY(output_open(v->output, &file));
   const heed_sink sink = output_sink(&file);
   code = output_close(&file, check(j->context, (svg ? heed_record_svg : heed_record_png)(j->context, &record, 0, 0, &sink)));

@@ -387,6 +387,16 @@ static inline float *run_tap(heed_context *context, const sample *s, heed_tap ta
 
 static inline float *run_weights(heed_context *context, const sample *s) { return run_tap(context, s, HEED_TAP_WEIGHTS); }
 
+/* Self-attention over zeros of a shape [heads, n, width], 16 numbers at most, is refused: nothing is written. */
+static inline void assert_refused(heed_context *context, const int64_t dim[3], const heed_attention *a, heed_status status,
+                                  const char *fragment) {
+  float data[16] = {0}, out[16] = {9};
+  const heed_view x = heed_view_of(data, HEED_F32, 3, dim), to = heed_view_of(out, HEED_F32, 3, dim);
+  assert_int_equal(heed_attention_forward(context, a, &x, &x, &x, &to, NULL), status);
+  if (!strstr(heed_error(context), fragment)) fail_msg("'%s' has no '%s'", heed_error(context), fragment);
+  assert_true(out[0] == 9);
+}
+
 /* Calls body with many samples of at most `most` queries and keys. */
 static inline void each(int64_t most, int kinds, void (*body)(sample *s, random_source *r)) {
   for (int round = 0; round < ROUNDS; round++) {

@@ -60,19 +60,35 @@ heed_status hd_lsh_group_new(const hd_lsh *p, hd_lsh_group *group);
 void hd_lsh_group_free(const hd_lsh *p, hd_lsh_group *group);
 /* Hashes and sorts the heads from `first` on. */
 heed_status hd_lsh_group_fill(const hd_lsh *p, hd_lsh_group *group, int64_t first);
-/* Calls body for all rounds in turn, in each for all runs of chunks. */
+
+/* ---- pieces of work (lsh_work.c) --------------------------------------------------------------------------------------------------- */
+
+/* One head's chunks [begin, end) in a round; or, with round −1, its rows [begin, end), 64 at most. */
 typedef struct hd_lsh_run {
   const hd_lsh *p;
   const hd_lsh_group *group;
   void *job;
-  int64_t round, head, begin, end; /* head of the group; chunks [begin, end) */
+  int64_t round, head, begin, end; /* head of the group */
   int worker;
+  void *own; /* that worker's, where hd_lsh_work_run has made them */
 } hd_lsh_run;
-heed_status hd_lsh_rounds(const hd_lsh *p, const hd_lsh_group *group, void *job, void (*body)(const hd_lsh_run *run));
-/* Calls body for pieces of at most 64 rows of all heads of the group, to be found in begin and end. */
+
+/* Calls body for the rows of all heads of the group. */
 void hd_lsh_rows(const hd_lsh *p, const hd_lsh_group *group, void *job, void (*body)(const hd_lsh_run *run));
-/* Workers of either. */
+/* As many workers as it takes. */
 int hd_lsh_workers(const hd_lsh *p, const hd_lsh_group *group);
+
+/* All heads, group by group: `begin` (NULL: nothing) for their rows, `round` for the runs of each round, `finish` for their rows. Each array of `rows` is made first, its columns for each row of a full
+ * group, and for each worker worker_size bytes, which lay_out cuts from memory as hd_cut does. E_MEMORY, E_OVERFLOW: nothing is called. E_CANCELLED (progress "attention"). */
+typedef struct hd_lsh_work {
+  void *job;
+  hd_part rows[5];
+  int row_arrays;
+  size_t worker_size;
+  bool (*lay_out)(const hd_lsh *p, void *worker, float *memory, int64_t *floats);
+  void (*begin)(const hd_lsh_run *run), (*round)(const hd_lsh_run *run), (*finish)(const hd_lsh_run *run);
+} hd_lsh_work;
+heed_status hd_lsh_work_run(const hd_lsh *p, hd_lsh_work *work);
 
 /* ---- a chunk of a run --------------------------------------------------------------------------------------------------------------- */
 

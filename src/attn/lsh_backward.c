@@ -19,10 +19,10 @@ struct job {
   float *to_rows, *to_values;      /* [heads of a group][n] of [d] and [dv] */
   float *row_lse, *row_delta;      /* [heads of a group][n], lse in log2 units */
   float *seen;                     /* likewise: 1 where a row has seen another */
-  struct worker *workers;
 };
 
-static bool lay_out(const hd_lsh *p, struct worker *w, float *memory, int64_t *floats) {
+static bool lay_out(const hd_lsh *p, void *own, float *memory, int64_t *floats) {
+  struct worker *w = own;
   const int64_t lanes = p->kernels->tile_lanes, d = hd_padded(p->d), dv = hd_padded(p->dv), rows = HD_LSH_CHUNK;
   const hd_part parts[] = {{&w->dk[0], rows, d},       {&w->dk[1], rows, d},
                            {&w->dv[0], rows, dv},      {&w->dv[1], rows, dv},
@@ -31,7 +31,6 @@ static bool lay_out(const hd_lsh *p, struct worker *w, float *memory, int64_t *f
                            {&w->dq, p->d, lanes},      {&w->lse, 1, lanes},
                            {&w->delta, 1, lanes},      {&w->p, rows, lanes},
                            {&w->ds, rows, lanes},      {&w->rows, HD_MAX(p->d, p->dv), rows}};
-  *floats = 0;
   return hd_lsh_chunk_cut(p, &w->chunk[0], memory, floats) && hd_lsh_chunk_cut(p, &w->chunk[1], memory, floats) &&
          hd_cut(memory, parts, HD_COUNT(parts), floats);
 }
@@ -41,7 +40,7 @@ static bool lay_out(const hd_lsh *p, struct worker *w, float *memory, int64_t *f
 static void begin_rows(const hd_lsh_run *run) {
   const hd_lsh *p = run->p;
   const struct job *job = run->job;
-  const struct worker *worker = &job->workers[run->worker];
+  const struct worker *worker = run->own;
   const int64_t head = run->group->first + run->head, batch = head / p->heads, within = head % p->heads,
                 at = run->head * p->rows + run->begin, count = run->end - run->begin;
   memset(job->to_rows + at * p->d, 0, (size_t)(count * p->d) * sizeof(float));
@@ -60,7 +59,7 @@ static void begin_rows(const hd_lsh_run *run) {
 static void finish_rows(const hd_lsh_run *run) {
   const hd_lsh *p = run->p;
   const struct job *job = run->job;
-  const struct worker *worker = &job->workers[run->worker];
+  const struct worker *worker = run->own;
   const int64_t head = run->group->first + run->head, batch = head / p->heads, within = head % p->heads, length = hd_lsh_length(p, batch);
   for (int64_t i = run->begin; i < run->end; i++) {
     const int64_t at = run->head * p->rows + i;
@@ -211,8 +210,7 @@ static void put_keys(const hd_lsh_run *run, const struct worker *worker, int whi
 
 static void differentiate_run(const hd_lsh_run *run) {
   const hd_lsh *p = run->p;
-  const struct job *job = run->job;
-  struct worker *worker = &job->workers[run->worker];
+  struct worker *worker = run->own;
   hd_lsh_chunk *chunk = worker->chunk;
   const int64_t chunks = hd_lsh_chunks(p, (run->group->first + run->head) / p->heads);
   if (run->begin > 0) hd_lsh_chunk_load(run, run->begin - 1, worker->rows, &chunk[(run->begin - 1) % 2]);
@@ -229,46 +227,6 @@ static void differentiate_run(const hd_lsh_run *run) {
 }
 
 /* ---- the call ----------------------------------------------------------------------------------------------------------------------- */
-
-static heed_status run_groups(const hd_lsh *p, hd_lsh_group *group, struct job *job) {
-  for (int64_t first = 0; first < p->batch * p->heads; first += group->most) {
-    HD_TRY(hd_lsh_group_fill(p, group, first));
-    hd_lsh_rows(p, group, job, begin_rows);
-    HD_TRY(hd_lsh_rounds(p, group, job, differentiate_run));
-    hd_lsh_rows(p, group, job, finish_rows);
-  }
-  return HEED_OK;
-}
-
-static heed_status run(const hd_lsh *p, struct job *job) {
-  heed_context *context = p->context;
-  hd_lsh_group group;
-  float *memory = NULL, *states = NULL;
-  int64_t floats = 0, all = 0, state_floats = 0, again = 0;
-  heed_status status = HEED_OK;
-  HD_TRY(hd_lsh_group_new(p, &group));
-  const int64_t workers = hd_lsh_workers(p, &group), rows = group.most * p->rows;
-  const hd_part parts[] = {{&job->to_rows, rows, p->d},
-                           {&job->to_values, rows, p->dv},
-                           {&job->row_lse, 1, rows},
-                           {&job->row_delta, 1, rows},
-                           {&job->seen, 1, rows}};
-  const bool fits = lay_out(p, &(struct worker){0}, NULL, &floats) && hd_mul(floats, workers, &all) &&
-                    hd_cut(NULL, parts, HD_COUNT(parts), &state_floats);
-  if (!fits) HD_TRY_DONE(hd_fail(context, HEED_E_OVERFLOW, "head widths %lld and %lld are too large", (long long)p->d, (long long)p->dv));
-  HD_TRY_DONE(hd_allocate(context, "attention workers", workers, sizeof *job->workers, &job->workers));
-  HD_TRY_DONE(hd_allocate(context, "attention tiles", all, sizeof *memory, &memory));
-  HD_TRY_DONE(hd_allocate(context, "gradients of LSH attention", state_floats, sizeof *states, &states));
-  for (int64_t i = 0; i < workers; i++) lay_out(p, &job->workers[i], memory + i * floats, &floats);
-  hd_cut(states, parts, HD_COUNT(parts), &again);
-  status = run_groups(p, &group, job);
-done:
-  hd_release(context, states, states ? state_floats : 0, sizeof *states);
-  hd_release(context, memory, memory ? all : 0, sizeof *memory);
-  hd_release(context, job->workers, job->workers ? workers : 0, sizeof *job->workers);
-  hd_lsh_group_free(p, &group);
-  return status;
-}
 
 heed_status heed_lsh_backward(heed_context *context, const heed_lsh_attention *a, const heed_view *qk, const heed_view *v,
                               const heed_view *out, const heed_view *lse, const heed_view *dout, const heed_view *dqk,
@@ -289,5 +247,14 @@ heed_status heed_lsh_backward(heed_context *context, const heed_lsh_attention *a
   HD_TRY(hd_storable(context, &job.dout, "dout"));
   if (job.dqk.size) HD_TRY(hd_storable(context, &job.dqk, "dqk"));
   if (job.dv.size) HD_TRY(hd_storable(context, &job.dv, "dv"));
-  return p.batch * p.heads * p.rows == 0 ? HEED_OK : run(&p, &job);
+  hd_lsh_work work = {
+      .job = &job,
+      .rows = {{&job.to_rows, 0, p.d}, {&job.to_values, 0, p.dv}, {&job.row_lse, 0, 1}, {&job.row_delta, 0, 1}, {&job.seen, 0, 1}},
+      .row_arrays = 5,
+      .worker_size = sizeof(struct worker),
+      .lay_out = lay_out,
+      .begin = begin_rows,
+      .round = differentiate_run,
+      .finish = finish_rows};
+  return p.batch * p.heads * p.rows == 0 ? HEED_OK : hd_lsh_work_run(&p, &work);
 }

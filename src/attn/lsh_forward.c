@@ -12,10 +12,10 @@ struct worker {
 struct job {
   hd_grid out, lse;
   float *o, *m, *l; /* [heads of a group][n], o [dv] each */
-  struct worker *workers;
 };
 
-static bool lay_out(const hd_lsh *p, struct worker *worker, float *memory, int64_t *floats) {
+static bool lay_out(const hd_lsh *p, void *own, float *memory, int64_t *floats) {
+  struct worker *worker = own;
   const int64_t lanes = p->kernels->tile_lanes;
   const hd_part parts[] = {{&worker->queries, p->d, lanes},
                            {&worker->o, p->dv, lanes},
@@ -23,7 +23,6 @@ static bool lay_out(const hd_lsh *p, struct worker *worker, float *memory, int64
                            {&worker->l, 1, lanes},
                            {&worker->scores, HD_KEY_TILE, lanes},
                            {&worker->rows, HD_MAX(p->d, p->dv), HD_LSH_CHUNK}};
-  *floats = 0;
   return hd_lsh_chunk_cut(p, &worker->chunk[0], memory, floats) && hd_lsh_chunk_cut(p, &worker->chunk[1], memory, floats) &&
          hd_cut(memory, parts, HD_COUNT(parts), floats);
 }
@@ -100,8 +99,7 @@ static void attend(const hd_lsh_run *run, const struct worker *worker, const hd_
 }
 
 static void attend_run(const hd_lsh_run *run) {
-  const struct job *job = run->job;
-  struct worker *worker = &job->workers[run->worker];
+  struct worker *worker = run->own;
   hd_lsh_chunk *chunk = worker->chunk;
   if (run->begin > 0) hd_lsh_chunk_load(run, run->begin - 1, worker->rows, &chunk[(run->begin - 1) % 2]);
   for (int64_t c = run->begin; c < run->end; c++) {
@@ -116,7 +114,7 @@ static void finish_rows(const hd_lsh_run *run) {
   const hd_kernels *kernels = p->kernels;
   const struct job *job = run->job;
   const int64_t head = run->group->first + run->head, batch = head / p->heads, within = head % p->heads, length = hd_lsh_length(p, batch);
-  float *scratch = job->workers[run->worker].rows;
+  float *scratch = ((const struct worker *)run->own)->rows;
   for (int64_t i = run->begin; i < run->end; i++) {
     const int64_t at = run->head * p->rows + i;
     const bool counts = i < length, alone = counts && job->l[at] == 0;
@@ -140,41 +138,6 @@ static void finish_rows(const hd_lsh_run *run) {
   }
 }
 
-static heed_status run_groups(const hd_lsh *p, hd_lsh_group *group, struct job *job) {
-  for (int64_t first = 0; first < p->batch * p->heads; first += group->most) {
-    HD_TRY(hd_lsh_group_fill(p, group, first));
-    HD_TRY(hd_lsh_rounds(p, group, job, attend_run));
-    hd_lsh_rows(p, group, job, finish_rows);
-  }
-  return HEED_OK;
-}
-
-static heed_status run(const hd_lsh *p, struct job *job) {
-  heed_context *context = p->context;
-  hd_lsh_group group;
-  float *memory = NULL, *states = NULL;
-  int64_t floats = 0, all = 0, state_floats = 0, again = 0;
-  heed_status status = HEED_OK;
-  HD_TRY(hd_lsh_group_new(p, &group));
-  const int64_t workers = hd_lsh_workers(p, &group), rows = group.most * p->rows;
-  const hd_part parts[] = {{&job->o, rows, p->dv}, {&job->m, 1, rows}, {&job->l, 1, rows}};
-  const bool fits = lay_out(p, &(struct worker){0}, NULL, &floats) && hd_mul(floats, workers, &all) &&
-                    hd_cut(NULL, parts, HD_COUNT(parts), &state_floats);
-  if (!fits) HD_TRY_DONE(hd_fail(context, HEED_E_OVERFLOW, "head widths %lld and %lld are too large", (long long)p->d, (long long)p->dv));
-  HD_TRY_DONE(hd_allocate(context, "attention workers", workers, sizeof *job->workers, &job->workers));
-  HD_TRY_DONE(hd_allocate(context, "attention tiles", all, sizeof *memory, &memory));
-  HD_TRY_DONE(hd_allocate(context, "rows of LSH attention", state_floats, sizeof *states, &states));
-  for (int64_t i = 0; i < workers; i++) lay_out(p, &job->workers[i], memory + i * floats, &floats);
-  hd_cut(states, parts, HD_COUNT(parts), &again);
-  status = run_groups(p, &group, job);
-done:
-  hd_release(context, states, states ? state_floats : 0, sizeof *states);
-  hd_release(context, memory, memory ? all : 0, sizeof *memory);
-  hd_release(context, job->workers, job->workers ? workers : 0, sizeof *job->workers);
-  hd_lsh_group_free(p, &group);
-  return status;
-}
-
 heed_status heed_lsh_forward(heed_context *context, const heed_lsh_attention *a, const heed_view *qk, const heed_view *v,
                              const heed_view *out, const heed_view *lse) {
   if (!context) return HEED_E_ARGUMENT;
@@ -186,5 +149,12 @@ heed_status heed_lsh_forward(heed_context *context, const heed_lsh_attention *a,
   HD_TRY(hd_lsh_outputs(&p, qk, v, out, lse, &job.out, &job.lse));
   HD_TRY(hd_storable(context, &job.out, "out"));
   HD_REQUIRE(!job.lse.size || job.lse.type == HEED_F32, context, HEED_E_TYPE, "lse is %s, allowed f32", heed_type_name(job.lse.type));
-  return p.batch * p.heads * p.rows == 0 ? HEED_OK : run(&p, &job);
+  hd_lsh_work work = {.job = &job,
+                      .rows = {{&job.o, 0, p.dv}, {&job.m, 0, 1}, {&job.l, 0, 1}},
+                      .row_arrays = 3,
+                      .worker_size = sizeof(struct worker),
+                      .lay_out = lay_out,
+                      .round = attend_run,
+                      .finish = finish_rows};
+  return p.batch * p.heads * p.rows == 0 ? HEED_OK : hd_lsh_work_run(&p, &work);
 }

@@ -157,49 +157,6 @@ done:
   return status;
 }
 
-/* ---- pieces of work ------------------------------------------------------------------------------------------------------------------ */
-
-struct pieces {
-  hd_lsh_run run;
-  int64_t parts, length; /* a head's, and the chunks of one */
-  void (*body)(const hd_lsh_run *run);
-};
-
-static void carry_out(void *argument, int64_t i, int worker) {
-  const struct pieces *pieces = argument;
-  hd_lsh_run run = pieces->run;
-  run.worker = worker;
-  run.head = i / pieces->parts;
-  run.begin = i % pieces->parts * pieces->length;
-  run.end = HD_MIN(run.begin + pieces->length, run.end);
-  if (run.round >= 0) run.end = HD_MIN(run.end, hd_lsh_chunks(run.p, (run.group->first + run.head) / run.p->heads));
-  if (run.begin < run.end) pieces->body(&run);
-}
-
-int hd_lsh_workers(const hd_lsh *p, const hd_lsh_group *group) {
-  return hd_workers(p->context, HD_MAX(1, group->most * hd_ceil_div(p->rows, HD_LSH_CHUNK)));
-}
-
-heed_status hd_lsh_rounds(const hd_lsh *p, const hd_lsh_group *group, void *job, void (*body)(const hd_lsh_run *run)) {
-  const int64_t chunks = hd_ceil_div(p->rows, HD_LSH_CHUNK);
-  // A run gathers its chunks once and the one before it again: long runs, but some for each thread.
-  const int64_t length = HD_CLAMP(chunks * group->heads / (4 * (int64_t)p->context->threads), 1, HD_MIN(16, HD_MAX(1, chunks)));
-  struct pieces pieces = {.run = {.p = p, .group = group, .job = job, .end = chunks}, .length = length, .body = body};
-  pieces.parts = hd_ceil_div(chunks, length);
-  for (int64_t round = 0; round < p->rounds; round++) {
-    HD_TRY(hd_progress(p->context, "attention", group->first * p->rounds + round * group->heads, p->batch * p->heads * p->rounds));
-    pieces.run.round = round;
-    hd_parallel(p->context, group->heads * pieces.parts, carry_out, &pieces);
-  }
-  return HEED_OK;
-}
-
-void hd_lsh_rows(const hd_lsh *p, const hd_lsh_group *group, void *job, void (*body)(const hd_lsh_run *run)) {
-  struct pieces pieces = {.run = {.p = p, .group = group, .job = job, .round = -1, .end = p->rows}, .length = HD_LSH_CHUNK, .body = body};
-  pieces.parts = hd_ceil_div(p->rows, HD_LSH_CHUNK);
-  hd_parallel(p->context, group->heads * pieces.parts, carry_out, &pieces);
-}
-
 /* ---- chunks ------------------------------------------------------------------------------------------------------------------------- */
 
 bool hd_lsh_chunk_cut(const hd_lsh *p, hd_lsh_chunk *chunk, float *memory, int64_t *floats) {

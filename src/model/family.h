@@ -172,8 +172,17 @@ const char *hd_tensor_name(const hd_config *config, hd_slot slot, int64_t layer,
 #define HD_MIN_EPS 1e-20
 #define HD_MAX_EPS 1.0
 
-/* The configuration of Llama, which most later models kept. */
+/* The sizes of a stack, as most configurations name them. */
 // clang-format off
+#define HD_SIZE_FIELDS                                                                                                                     \
+  {NULL, "num_hidden_layers", HD_FIELD_INTEGER, HD_AT(layers), 1, HD_MAX_LAYERS, true, 0, NULL},                                           \
+  {NULL, "hidden_size", HD_FIELD_INTEGER, HD_AT(width), 1, HD_MAX_WIDTH, true, 0, NULL},                                                   \
+  {NULL, "num_attention_heads", HD_FIELD_INTEGER, HD_AT(heads), 1, HD_MAX_HEADS, true, 0, NULL},                                           \
+  {NULL, "intermediate_size", HD_FIELD_INTEGER, HD_AT(feed_forward), 1, HD_MAX_WIDTH, true, 0, NULL},                                      \
+  {NULL, "max_position_embeddings", HD_FIELD_INTEGER, HD_AT(context), 1, HD_MAX_CONTEXT, true, 0, NULL},                                   \
+  {NULL, "vocab_size", HD_FIELD_INTEGER, HD_AT(vocabulary), 1, HD_MAX_VOCABULARY, true, 0, NULL}
+
+/* The configuration of Llama, which most later models kept. */
 #define HD_LLAMA_FIELDS                                                                                                      \
   {".block_count", "num_hidden_layers", HD_FIELD_INTEGER, HD_AT(layers), 1, HD_MAX_LAYERS, true, 0, NULL},                         \
   {".embedding_length", "hidden_size", HD_FIELD_INTEGER, HD_AT(width), 1, HD_MAX_WIDTH, true, 0, NULL},                            \
@@ -196,14 +205,16 @@ const char *hd_tensor_name(const hd_config *config, hd_slot slot, int64_t layer,
     [HD_SLOT_FEED_FORWARD_NORM] = "blk.#.ffn_norm", [HD_SLOT_GATE] = "blk.#.ffn_gate", [HD_SLOT_UP] = "blk.#.ffn_up",                      \
     [HD_SLOT_DOWN] = "blk.#.ffn_down",                                                                                                     \
   }
+/* Those but for its norms, of which later models have others. */
+#define HD_JSON_LLAMA_MATRICES                                                                                                             \
+  [HD_SLOT_EMBEDDING] = "model.embed_tokens", [HD_SLOT_FINAL_NORM] = "model.norm", [HD_SLOT_HEAD] = "lm_head",                             \
+  [HD_SLOT_QUERY] = "model.layers.#.self_attn.q_proj", [HD_SLOT_KEY] = "model.layers.#.self_attn.k_proj",                                  \
+  [HD_SLOT_VALUE] = "model.layers.#.self_attn.v_proj", [HD_SLOT_OUTPUT] = "model.layers.#.self_attn.o_proj",                               \
+  [HD_SLOT_GATE] = "model.layers.#.mlp.gate_proj", [HD_SLOT_UP] = "model.layers.#.mlp.up_proj",                                            \
+  [HD_SLOT_DOWN] = "model.layers.#.mlp.down_proj"
+#define HD_JSON_LLAMA_NORMS                                                                                                                \
+  [HD_SLOT_ATTENTION_NORM] = "model.layers.#.input_layernorm", [HD_SLOT_FEED_FORWARD_NORM] = "model.layers.#.post_attention_layernorm"
 #define HD_JSON_LLAMA_TENSORS                                                                                                              \
-  {                                                                                                                                        \
-    [HD_SLOT_EMBEDDING] = "model.embed_tokens", [HD_SLOT_FINAL_NORM] = "model.norm", [HD_SLOT_HEAD] = "lm_head",                           \
-    [HD_SLOT_ATTENTION_NORM] = "model.layers.#.input_layernorm", [HD_SLOT_QUERY] = "model.layers.#.self_attn.q_proj",                      \
-    [HD_SLOT_KEY] = "model.layers.#.self_attn.k_proj", [HD_SLOT_VALUE] = "model.layers.#.self_attn.v_proj",                                \
-    [HD_SLOT_OUTPUT] = "model.layers.#.self_attn.o_proj", [HD_SLOT_FEED_FORWARD_NORM] = "model.layers.#.post_attention_layernorm",         \
-    [HD_SLOT_GATE] = "model.layers.#.mlp.gate_proj", [HD_SLOT_UP] = "model.layers.#.mlp.up_proj",                                          \
-    [HD_SLOT_DOWN] = "model.layers.#.mlp.down_proj",                                                                                       \
-  }
+  { HD_JSON_LLAMA_MATRICES, HD_JSON_LLAMA_NORMS }
 
 #endif

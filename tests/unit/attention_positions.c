@@ -186,13 +186,7 @@ PROPERTY(any_layout_of_distances, 97, SAMPLE_XL) {
   free(turned), free(wide), free(out);
 }
 
-static void refused(const heed_attention *a, heed_status status, const char *fragment) {
-  float data[16] = {0}, out[16] = {9};
-  const heed_view x = heed_view_of(data, HEED_F32, 3, (int64_t[]){2, 2, 4}), to = heed_view_of(out, HEED_F32, 3, (int64_t[]){2, 2, 4});
-  assert_int_equal(heed_attention_forward(context, a, &x, &x, &x, &to, NULL), status);
-  if (!strstr(heed_error(context), fragment)) fail_msg("'%s' has no '%s'", heed_error(context), fragment);
-  assert_true(out[0] == 9);
-}
+#define refused(...) assert_refused(context, (const int64_t[]){2, 2, 4}, __VA_ARGS__)
 
 static void refusals(void **state) {
   (void)state;

@@ -2,8 +2,8 @@
 #include "../../src/model/learner.h"
 #include "../../src/tensor/tensor.h"
 #include "../../src/base/file.h"
-#include "../folder.h"
 #include "../model_test.h"
+#include "../saved.h"
 
 enum { POSITIONS = 12 };
 
@@ -44,17 +44,6 @@ static void same_logits(heed_context *context, heed_learner *learner, const int3
     if (!(fabs(hd_value(logits)[i] - want[i]) <= tolerance))
       fail_msg("%s: logit %lld is %.9g on the tape, %.9g in the model", what, (long long)i, hd_value(logits)[i], want[i]);
   heed_tape_free(tape);
-}
-
-/* The learner as a model, by way of a directory. */
-static heed_model *saved(heed_context *context, heed_learner *learner) {
-  char path[FOLDER_PATH];
-  heed_model *model;
-  begin_folder(path);
-  ok(context, heed_learner_save(learner, NULL, path));
-  ok(context, heed_model_load(context, path, &model));
-  end_folder(path);
-  return model;
 }
 
 static void saved_gives(heed_context *context, heed_learner *learner, const int32_t *ids, int64_t count, const float *want,

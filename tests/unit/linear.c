@@ -1,6 +1,7 @@
 /* Linear attention against its oracle: features, causal and not, groups, masks, states handed on; its properties: recurrent = chunked = quadratic, no later key in an earlier row, masked keys
  * add exactly 0, equal bits on threads and levels; and the oracle's gradients against central differences. */
 #include "linear_sample.h"
+#include "slope.h"
 
 static heed_context *context;
 
@@ -104,31 +105,10 @@ static void rules_as_the_oracle(void **state) {
 
 /* ---- differences ------------------------------------------------------------------------------------------------------------------- */
 
-/* Σ dout ∘ out of the oracle. */
-static double loss(linear_oracle *o) {
-  double sum = 0;
+static double loss(void *of) {
+  linear_oracle *o = of;
   linear_oracle_forward(context, o);
-  for (int64_t i = 0; i < hd_view_count(&o->view[LOUT]); i++) sum += ((double *)o->view[LOUT].data)[i] * ((double *)o->view[LDOUT].data)[i];
-  return sum;
-}
-
-static void check_direction(linear_oracle *o, random_source *r, int input, int gradient, const char *what) {
-  const double h = 1e-5;
-  const int64_t count = hd_view_count(&o->view[input]);
-  double *x = o->view[input].data, *u = calloc((size_t)count + 1, sizeof *u), want = 0, side[2];
-  for (int64_t i = 0; i < count; i++) {
-    u[i] = normal(r);
-    want += u[i] * ((double *)o->view[gradient].data)[i];
-  }
-  for (int s = 0; s < 2; s++) {
-    for (int64_t i = 0; i < count; i++) x[i] += (s ? 2 : -1) * h * u[i];
-    side[s] = loss(o);
-  }
-  for (int64_t i = 0; i < count; i++) x[i] -= h * u[i];
-  const double slope = (side[1] - side[0]) / (2 * h);
-  if (!(fabs(slope - want) <= 2e-7 * fmax(10, fabs(slope))))
-    fail_msg("%s: gradient of input %d: %.12g, central difference %.12g", what, input, want, slope);
-  free(u);
+  return dot_of(&o->view[LOUT], &o->view[LDOUT]);
 }
 
 static void gradients_are_derivatives(void **state) {
@@ -160,11 +140,11 @@ static void gradients_are_derivatives(void **state) {
             }
           describe(what, &s, map, kinds, r.seed);
           linear_oracle_backward(context, &o);
-          check_direction(&o, &r, LQ, LDQ, what);
-          check_direction(&o, &r, LK, LDK, what);
-          check_direction(&o, &r, LV, LDV, what);
-          if (o.a.decay) check_direction(&o, &r, LDECAY, LDDECAY, what);
-          if (o.a.beta) check_direction(&o, &r, LBETA, LDBETA, what);
+          check_slope(loss, &o, &o.view[LQ], &o.view[LDQ], &r, what, LQ);
+          check_slope(loss, &o, &o.view[LK], &o.view[LDK], &r, what, LK);
+          check_slope(loss, &o, &o.view[LV], &o.view[LDV], &r, what, LV);
+          if (o.a.decay) check_slope(loss, &o, &o.view[LDECAY], &o.view[LDDECAY], &r, what, LDECAY);
+          if (o.a.beta) check_slope(loss, &o, &o.view[LBETA], &o.view[LDBETA], &r, what, LBETA);
           linear_oracle_free(&o);
           linear_free(&s);
         }

@@ -2,6 +2,7 @@
  * differences; many rounds against exact attention; equal bits on threads and levels; refusals and memory. */
 #include "counting_allocator.h"
 #include "lsh_sample.h"
+#include "slope.h"
 
 static heed_context *context;
 
@@ -59,30 +60,10 @@ static void as_the_oracle(void **state) {
 
 /* ---- differences ------------------------------------------------------------------------------------------------------------------- */
 
-static double loss(lsh_oracle *o) {
-  double sum = 0;
+static double loss(void *of) {
+  lsh_oracle *o = of;
   lsh_oracle_forward(context, o);
-  for (int64_t i = 0; i < hd_view_count(&o->view[HOUT]); i++) sum += ((double *)o->view[HOUT].data)[i] * ((double *)o->view[HDOUT].data)[i];
-  return sum;
-}
-
-static void check_direction(lsh_oracle *o, random_source *r, int input, int gradient, const char *what) {
-  const double h = 1e-5;
-  const int64_t count = hd_view_count(&o->view[input]);
-  double *x = o->view[input].data, *u = calloc((size_t)count + 1, sizeof *u), want = 0, side[2];
-  for (int64_t i = 0; i < count; i++) {
-    u[i] = normal(r);
-    want += u[i] * ((double *)o->view[gradient].data)[i];
-  }
-  for (int s = 0; s < 2; s++) {
-    for (int64_t i = 0; i < count; i++) x[i] += (s ? 2 : -1) * h * u[i];
-    side[s] = loss(o);
-  }
-  for (int64_t i = 0; i < count; i++) x[i] -= h * u[i];
-  const double slope = (side[1] - side[0]) / (2 * h);
-  if (!(fabs(slope - want) <= 2e-7 * fmax(10, fabs(slope))))
-    fail_msg("%s: gradient of input %d: %.12g, central difference %.12g", what, input, want, slope);
-  free(u);
+  return dot_of(&o->view[HOUT], &o->view[HDOUT]);
 }
 
 static void gradients_are_derivatives(void **state) {
@@ -96,8 +77,8 @@ static void gradients_are_derivatives(void **state) {
     describe(what, &s, kinds, r.seed);
     lsh_oracle_make(&o, &s);
     lsh_oracle_backward(context, &o);
-    check_direction(&o, &r, HQK, HDQK, what);
-    check_direction(&o, &r, HV, HDV, what);
+    check_slope(loss, &o, &o.view[HQK], &o.view[HDQK], &r, what, HQK);
+    check_slope(loss, &o, &o.view[HV], &o.view[HDV], &r, what, HV);
     lsh_oracle_free(&o);
     lsh_free(&s);
   }

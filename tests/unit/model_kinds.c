@@ -1,7 +1,7 @@
 /* What layers attend with: the learner and what is loaded from its directory, in one run and cut anywhere; what a watch shows of patterns and of linear attention; that it learns; what is refused. */
 #include "../../src/model/learner.h"
 #include "../../src/tensor/tensor.h"
-#include "../folder.h"
+#include "../saved.h"
 
 #include <math.h>
 
@@ -52,16 +52,6 @@ static heed_learner *learner_of(heed_context *context, int k) {
     ok(context,
        heed_tensor_initialise(context, heed_parameters_at(learner->parameters, i), HEED_INITIAL_NORMAL, 0.2, 5, 1000 + (uint64_t)i));
   return learner;
-}
-
-static heed_model *saved(heed_context *context, const heed_learner *learner) {
-  char path[FOLDER_PATH];
-  heed_model *model;
-  begin_folder(path);
-  ok(context, heed_learner_save(learner, NULL, path));
-  ok(context, heed_model_load(context, path, &model));
-  end_folder(path);
-  return model;
 }
 
 static void fill(int32_t *ids, int n) {

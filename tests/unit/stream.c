@@ -1,10 +1,8 @@
 /* Endless text: a stream is the plain session over what it has kept, any cut of the tokens gives the same bits, and neither memory nor what is kept grows. */
 #include "../attention_sample.h"
 #include "../counting_allocator.h"
-#include "../folder.h"
 #include "../model_test.h"
-
-#include "../../include/heed/train.h"
+#include "../saved.h"
 
 static heed_context *context;
 
@@ -34,12 +32,8 @@ static heed_model *one_layer(int64_t kv_heads) {
                                         .seed = 5};
   heed_learner *learner;
   ok(context, heed_learner_new(context, &options, &learner));
-  char path[FOLDER_PATH];
-  begin_folder(path);
-  ok(context, heed_learner_save(learner, NULL, path));
-  heed_model *model = test_model(context, path);
+  heed_model *model = saved(context, learner);
   heed_learner_free(learner);
-  end_folder(path);
   return model;
 }
 

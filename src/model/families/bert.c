@@ -1,18 +1,13 @@
 /* bert.c: BERT: an encoder as in 2017, layer norm after, with learned positions, segments, a norm of the embedding and a head for masked tokens, labels of tokens or a class of
  * the text. */
-#include "../family.h"
+#include "bert.h"
 
 static const char *const positions[] = {"absolute", NULL};
 
 static const hd_field fields[] = {
-    {NULL, "num_hidden_layers", HD_FIELD_INTEGER, HD_AT(layers), 1, HD_MAX_LAYERS, true, 0, NULL},
-    {NULL, "hidden_size", HD_FIELD_INTEGER, HD_AT(width), 1, HD_MAX_WIDTH, true, 0, NULL},
-    {NULL, "num_attention_heads", HD_FIELD_INTEGER, HD_AT(heads), 1, HD_MAX_HEADS, true, 0, NULL},
-    {NULL, "intermediate_size", HD_FIELD_INTEGER, HD_AT(feed_forward), 1, HD_MAX_WIDTH, true, 0, NULL},
-    {NULL, "max_position_embeddings", HD_FIELD_INTEGER, HD_AT(context), 1, HD_MAX_CONTEXT, true, 0, NULL},
+    HD_SIZE_FIELDS,
     {NULL, "type_vocab_size", HD_FIELD_INTEGER, HD_AT(segments), 1, HD_MAX_VOCABULARY, false, 2, NULL},
     {NULL, "layer_norm_eps", HD_FIELD_NUMBER, HD_AT(norm_eps), HD_MIN_EPS, HD_MAX_EPS, false, 1e-12, NULL},
-    {NULL, "vocab_size", HD_FIELD_INTEGER, HD_AT(vocabulary), 1, HD_MAX_VOCABULARY, true, 0, NULL},
     {NULL, "position_embedding_type", HD_FIELD_CHOICE, HD_AT(positions), 0, 0, false, 0, positions},
     {NULL, "tie_word_embeddings", HD_FIELD_BOOL, HD_AT(tied), 0, 1, false, 1, NULL},
     {NULL, "is_decoder", HD_FIELD_REFUSED, 0, 0, 1, false, 0, NULL},
@@ -21,40 +16,14 @@ static const hd_field fields[] = {
 
 const hd_family hd_family_bert = {
     .name = "bert",
-    .base = {.norm = HD_NORM_LAYER,
-             .norm_place = HD_NORM_AFTER,
-             .feed_forward_kind = HD_FEED_FORWARD_PLAIN,
-             .activation = HEED_ACTIVATION_GELU,
-             .bidirectional = true,
-             .segments = 2,
-             .embedding_norm = true,
-             .head_transform = true,
-             .bias_qkv = true,
-             .bias_output = true,
-             .bias_feed_forward = true,
-             .bias_head = true},
+    .base = {HD_BERT_BASE, .segments = 2},
     .fields = fields,
     .field_count = HD_COUNT(fields),
     .activation_key = "hidden_act",
     .class_names = {"BertForMaskedLM", "BertForTokenClassification", "BertForSequenceClassification"},
     .json = {.architecture = "bert",
              .positions = HD_POSITIONS_LEARNED,
-             .tensors = {[HD_SLOT_EMBEDDING] = "bert.embeddings.word_embeddings",
-                         [HD_SLOT_POSITION] = "bert.embeddings.position_embeddings",
-                         [HD_SLOT_SEGMENT] = "bert.embeddings.token_type_embeddings",
-                         [HD_SLOT_EMBEDDING_NORM] = "bert.embeddings.LayerNorm",
-                         [HD_SLOT_HEAD_DENSE] = "cls.predictions.transform.dense",
-                         [HD_SLOT_HEAD_NORM] = "cls.predictions.transform.LayerNorm",
-                         [HD_SLOT_HEAD] = "cls.predictions.decoder",
-                         [HD_SLOT_HEAD_BIAS] = "cls.predictions",
-                         [HD_SLOT_POOLER] = "bert.pooler.dense",
-                         [HD_SLOT_CLASSIFIER] = "classifier",
-                         [HD_SLOT_ATTENTION_NORM] = "bert.encoder.layer.#.attention.output.LayerNorm",
-                         [HD_SLOT_QUERY] = "bert.encoder.layer.#.attention.self.query",
-                         [HD_SLOT_KEY] = "bert.encoder.layer.#.attention.self.key",
-                         [HD_SLOT_VALUE] = "bert.encoder.layer.#.attention.self.value",
-                         [HD_SLOT_OUTPUT] = "bert.encoder.layer.#.attention.output.dense",
-                         [HD_SLOT_FEED_FORWARD_NORM] = "bert.encoder.layer.#.output.LayerNorm",
-                         [HD_SLOT_UP] = "bert.encoder.layer.#.intermediate.dense",
-                         [HD_SLOT_DOWN] = "bert.encoder.layer.#.output.dense"}},
+             .tensors = {HD_BERT_TENSORS("bert"), [HD_SLOT_HEAD_DENSE] = "cls.predictions.transform.dense",
+                         [HD_SLOT_HEAD_NORM] = "cls.predictions.transform.LayerNorm", [HD_SLOT_HEAD] = "cls.predictions.decoder",
+                         [HD_SLOT_HEAD_BIAS] = "cls.predictions", [HD_SLOT_POOLER] = "bert.pooler.dense"}},
 };

@@ -1,5 +1,5 @@
 /* distilbert.c: DistilBERT (Sanh et al. 2019): a BERT of half the layers, without segments. */
-#include "../family.h"
+#include "bert.h"
 
 static const hd_field fields[] = {
     {NULL, "n_layers", HD_FIELD_INTEGER, HD_AT(layers), 1, HD_MAX_LAYERS, true, 0, NULL},
@@ -13,18 +13,7 @@ static const hd_field fields[] = {
 
 const hd_family hd_family_distilbert = {
     .name = "distilbert",
-    .base = {.norm = HD_NORM_LAYER,
-             .norm_place = HD_NORM_AFTER,
-             .norm_eps = 1e-12,
-             .feed_forward_kind = HD_FEED_FORWARD_PLAIN,
-             .activation = HEED_ACTIVATION_GELU,
-             .bidirectional = true,
-             .embedding_norm = true,
-             .head_transform = true,
-             .bias_qkv = true,
-             .bias_output = true,
-             .bias_feed_forward = true,
-             .bias_head = true},
+    .base = {HD_BERT_BASE, .norm_eps = 1e-12},
     .fields = fields,
     .field_count = HD_COUNT(fields),
     .activation_key = "activation",

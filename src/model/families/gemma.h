@@ -22,13 +22,10 @@
   .activation = HEED_ACTIVATION_GELU_TANH, .scaled_embedding = true
 
 #define HD_GEMMA_TENSORS                                                                                                                   \
-  [HD_SLOT_EMBEDDING] = "model.embed_tokens", [HD_SLOT_FINAL_NORM] = "model.norm", [HD_SLOT_HEAD] = "lm_head",                             \
-  [HD_SLOT_ATTENTION_NORM] = "model.layers.#.input_layernorm", [HD_SLOT_ATTENTION_POST] = "model.layers.#.post_attention_layernorm",       \
-  [HD_SLOT_QUERY] = "model.layers.#.self_attn.q_proj", [HD_SLOT_KEY] = "model.layers.#.self_attn.k_proj",                                  \
-  [HD_SLOT_VALUE] = "model.layers.#.self_attn.v_proj", [HD_SLOT_OUTPUT] = "model.layers.#.self_attn.o_proj",                               \
+  HD_JSON_LLAMA_MATRICES, [HD_SLOT_ATTENTION_NORM] = "model.layers.#.input_layernorm",                                                     \
+  [HD_SLOT_ATTENTION_POST] = "model.layers.#.post_attention_layernorm",                                                                    \
   [HD_SLOT_FEED_FORWARD_NORM] = "model.layers.#.pre_feedforward_layernorm",                                                                \
-  [HD_SLOT_FEED_FORWARD_POST] = "model.layers.#.post_feedforward_layernorm", [HD_SLOT_GATE] = "model.layers.#.mlp.gate_proj",              \
-  [HD_SLOT_UP] = "model.layers.#.mlp.up_proj", [HD_SLOT_DOWN] = "model.layers.#.mlp.down_proj"
+  [HD_SLOT_FEED_FORWARD_POST] = "model.layers.#.post_feedforward_layernorm"
 // clang-format on
 
 /* The configuration gives the number whose root divides scores. */
