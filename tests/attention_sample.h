@@ -47,6 +47,7 @@ enum {
   SAMPLE_XL = 16384, /* keys as wide as queries */
   SAMPLE_SCORES = SAMPLE_ADDITIVE | SAMPLE_BILINEAR | SAMPLE_CALLBACK | SAMPLE_XL,
   SAMPLE_RELATIVE = 32768, /* a table of relative positions; not drawn */
+  SAMPLE_FACTORS = 65536,  /* not drawn */
   SAMPLE_ANY = -1,
   SAMPLE_EVERYTHING = -2
 };
@@ -91,6 +92,22 @@ static inline void narrow_dot_gradient(void *user, const heed_score_tile *tile, 
         dq[i][c] += ds * tile->k[j][c];
         dk[j][c] += ds * tile->q[i][c];
       }
+    }
+}
+
+/* Factors of weights for tests: of either sign, some 0, and NaN for pairs that `user`, bytes [batch · heads · n · m] if there are any, says are hidden. */
+typedef struct hidden_pairs {
+  const uint8_t *seen;
+  int64_t heads, n, m;
+} hidden_pairs;
+static inline void odd_factors(void *user, const heed_pair_tile *tile, float *factors) {
+  const hidden_pairs *hidden = user;
+  for (int i = 0; i < tile->queries; i++)
+    for (int j = 0; j < tile->keys; j++) {
+      const int64_t query = tile->query + i, key = tile->key + j;
+      float factor = (float)((7 * query + 5 * key + 3 * tile->head + tile->batch) % 11 - 4) / 4;
+      if (hidden && !hidden->seen[((tile->batch * hidden->heads + tile->head) * hidden->n + query) * hidden->m + key]) factor = NAN;
+      factors[i * tile->keys + j] = factor;
     }
 }
 
@@ -234,6 +251,7 @@ static inline void sample_fill(sample *s, random_source *r, int kinds) {
     }
     s->a.score = &s->score;
   }
+  if (kinds & SAMPLE_FACTORS) s->a.factors = odd_factors;
   if (kinds & SAMPLE_SOFTCAP) s->a.softcap = 0.5 + 10 * uniform(r);
   sample_views(s);
 }

@@ -34,7 +34,7 @@ static inline onnx_array onnx_load(const onnx_case *c, const char *parameter) {
   static const struct {
     const char *name;
     heed_type type;
-  } types[] = {{"F32", HEED_F32}, {"F16", HEED_F16}, {"BOOL", HEED_BOOL}, {"I64", HEED_I64}};
+  } types[] = {{"F32", HEED_F32}, {"F16", HEED_F16}, {"BOOL", HEED_BOOL}, {"I64", HEED_I64}, {"F64", HEED_F64}};
   char name[256];
   snprintf(name, sizeof name, "%s/%s", c->name, parameter);
   const hd_tensor *tensor = hd_tensors_find(c->file, name);
@@ -75,11 +75,12 @@ static inline bool onnx_same(const heed_view *got, const heed_view *want, int64_
     uint16_t a = ((const uint16_t *)got->data)[i], b = ((const uint16_t *)want->data)[i];
     return abs(onnx_half_rank(a) - onnx_half_rank(b)) <= 1;
   }
-  double a = ((const float *)got->data)[i], b = ((const float *)want->data)[i];
+  const double a = hd_element((const char *)got->data + i * (int64_t)heed_type_bytes(got->type), got->type),
+               b = hd_element((const char *)want->data + i * (int64_t)heed_type_bytes(want->type), want->type);
   return isinf(b) ? a == b : fabs(a - b) <= 1e-6 * fmax(1, fabs(b)); // a NaN on either side is not the same
 }
 
-/* Within 1e-6 in f32 (of the number, where that is above 1), within one unit in the last place in f16; says where not. */
+/* Within 1e-6 in f32 and f64 (of the number, where that is above 1), within one unit in the last place in f16; says where not. */
 static inline void onnx_compare(onnx_case *c, const char *what, const heed_view *got, const heed_view *want) {
   assert_int_equal(got->type, want->type);
   assert_int_equal(hd_view_count(got), hd_view_count(want));

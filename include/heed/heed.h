@@ -66,6 +66,16 @@ typedef struct heed_score {
   int64_t first_distance;
 } heed_score;
 
+/* Queries [query, query + queries) and keys [key, key + keys) of one batch entry and query head, at most 64 of each. */
+typedef struct heed_pair_tile {
+  int64_t batch, head, query, key;
+  int queries, keys;
+} heed_pair_tile;
+
+/* Fills factors [queries][keys] with what multiplies the weights of these pairs after the softmax; called from several threads at once. A pair must get the same number whatever tile it
+ * comes in. Pairs that are hidden are asked for too; their numbers are not looked at. */
+typedef void (*heed_weight_factors)(void *user, const heed_pair_tile *tile, float *factors);
+
 /* Who may look at whom, as a tree of plain structs that stay the caller's. A query at position p (see heed_align) sees these keys j:
  *   WINDOW        p − left ≤ j ≤ p + right
  *   DILATED       p + i · dilation, −left ≤ i ≤ right: a window of every dilation-th key (Beltagy, Peters, Cohan, "Longformer", 2020)
@@ -136,7 +146,7 @@ HEED_API void heed_pattern_free(heed_pattern *pattern);
 
 /* What attention means in one call: score × visibility × normaliser.
  *   s_ij = scale · a(q_i, k_j), which is q_i · k_j unless `score` says otherwise;  s = softcap · tanh(s / softcap) if softcap > 0;  s += bias_ij − slope · |p_i − j| + relative[bucket(j − p_i)];  softmax over the visible keys, and the sink
- *   if there is one;  dropout;  · V
+ *   if there is one;  dropout;  factors;  · V
  * With p_i = i + offset (see heed_align), key j is visible to query i iff every restriction asked for allows it:
  *   causal: j ≤ p_i · window: p_i − window_left ≤ j ≤ p_i + window_right · key_lengths: j < key_lengths[b] · documents: i and j belong to the same one ·
  *   attend: true there · bias > −inf · pattern: it shows the pair.
@@ -187,6 +197,10 @@ typedef struct heed_attention {
   int64_t relative_distance;
 
   const heed_pattern *pattern; /* NULL: none */
+
+  /* What weights are multiplied by once they are normalised: a row of products need not sum to 1, and lse knows nothing of them. They are constants to the gradients. NULL: none */
+  heed_weight_factors factors;
+  void *factors_user;
 } heed_attention;
 
 /* Further outputs; NULL: not asked. */
@@ -241,7 +255,7 @@ typedef enum heed_tap {
   HEED_TAP_SCORES, /* scale · (q·k) of every pair: who may see whom is not asked, so these two read hidden keys too */
   HEED_TAP_CAPPED, /* after the softcap, of every pair */
   HEED_TAP_BIASED, /* what the softmax sees: after bias and ALiBi, hidden keys −inf */
-  HEED_TAP_DROPPED /* the weights after dropout: what multiplies the values */
+  HEED_TAP_DROPPED /* the weights after dropout and factors: what multiplies the values */
 } heed_tap;
 
 /* Which rows of the matrix, in which order. Zero: the weights of all of them. */

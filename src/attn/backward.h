@@ -25,6 +25,7 @@ typedef struct hd_visit {
 typedef struct hd_visit_scratch {
   float *p, *ds, *terms; /* [64][lanes] */
   float *slope;          /* likewise; NULL: score gradients are wanted before the softcap's part of them */
+  float *factors;        /* likewise, where there are any */
   float *rows;           /* [lanes][max(d, dv, 64), rounded up to 16]: copies on their way into lanes */
   float *out;            /* [dv][lanes] */
   float *keys, *values;  /* [tiles][64][d], rounded up to 16, and [tiles][64][dv]: keys and values that need a copy */

@@ -39,7 +39,9 @@ struct job {
 
 bool hd_decodes(const hd_problem *problem) {
   if (problem->queries * problem->group > MOST_ROWS) return false;
-  if (problem->a.pattern || problem->terms || problem->scoring || problem->a.dropout > 0 || problem->softcap_log2 != 0) return false;
+  if (problem->a.pattern || problem->terms || problem->scoring || problem->a.dropout > 0 || problem->a.factors ||
+      problem->softcap_log2 != 0)
+    return false;
   for (int i = 0; i < problem->limits; i++)
     if (!problem->limit[i]->interval) return false;
   return true;

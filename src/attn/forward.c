@@ -11,7 +11,7 @@ struct worker {
   float *queries;                   /* [d][lanes] of every block in turn, where scores are products */
   float *chunk, *total;             /* [dv][lanes] likewise */
   float *m, *l, *total_m, *total_l; /* [lanes] */
-  float *scores, *terms;            /* [64][lanes] */
+  float *scores, *terms, *factors;  /* [64][lanes]; factors where there are any */
   float *rows;                      /* [lanes][max(d, dv, 64)]: rows that need a copy on their way in or out */
   float *keys, *values;             /* [64][d], [64][dv]: keys and values that need one */
   hd_live live;                     /* of the query tile under way */
@@ -50,6 +50,7 @@ static bool lay_out(const hd_problem *problem, struct worker *worker, float *mem
       {&worker->total_l, 1, lanes},
       {&worker->scores, HD_KEY_TILE, lanes},
       {&worker->terms, HD_KEY_TILE, lanes},
+      {&worker->factors, problem->a.factors ? HD_KEY_TILE : 0, lanes},
       {&worker->rows, widest, lanes},
       {&worker->keys, widest_key, HD_KEY_TILE},
       {&worker->values, dv, HD_KEY_TILE},
@@ -202,6 +203,7 @@ static void describe_tile(const struct job *job, const struct worker *worker, co
   }
   if (hd_key_terms(problem, lanes, keys, worker->rows, worker->terms, padded)) tile->bias = worker->terms;
   tile->kept = hd_keys_kept(problem, lanes, keys, kept);
+  tile->factors = hd_lanes_factors(problem, lanes, k0, k0 + keys->count, worker->rows, worker->factors, padded);
 }
 
 static void attend_lanes(const struct job *job, struct worker *worker, const hd_lanes *lanes, int64_t kv_head) {
@@ -284,8 +286,8 @@ static heed_status run_items(struct job *job) {
 /* Whether q, k and v are all bf16 with rows of whole pairs, on a level that multiplies them so. */
 static bool stays_bf16(const struct job *job) {
   const hd_problem *problem = job->problem;
-  return problem->kernels->takes_bf16 && !job->pass->part && !problem->scoring && problem->d % 2 == 0 && job->q.type == HEED_BF16 &&
-         job->k->bf16 && job->v->bf16;
+  return problem->kernels->takes_bf16 && !job->pass->part && !problem->scoring && !problem->a.factors && problem->d % 2 == 0 &&
+         job->q.type == HEED_BF16 && job->k->bf16 && job->v->bf16;
 }
 
 /* One pass after the other; each goes on where the one before it has stopped. */

@@ -96,6 +96,22 @@ const uint64_t *hd_keys_kept(const hd_problem *problem, const hd_lanes *lanes, c
   return kept;
 }
 
+const float *hd_lanes_factors(const hd_problem *problem, const hd_lanes *lanes, int64_t k0, int64_t k1, float *scratch, float *out,
+                              int padded) {
+  const heed_attention *a = &problem->a;
+  const int keys = (int)(k1 - k0);
+  const float *rows[HD_MAX_LANES];
+  if (!a->factors) return NULL;
+  for (int lane = 0, end; lane < lanes->count; lane = end) {
+    for (end = lane + 1; end < lanes->count && lanes->head[end] == lanes->head[lane] && lanes->row[end] == lanes->row[end - 1] + 1;) end++;
+    const heed_pair_tile tile = {lanes->batch, lanes->head[lane], lanes->row[lane], k0, end - lane, keys};
+    a->factors(a->factors_user, &tile, scratch + lane * keys);
+  }
+  for (int lane = 0; lane < lanes->count; lane++) rows[lane] = scratch + lane * keys;
+  problem->kernels->to_lanes(rows, lanes->count, keys, 1.0f, out, padded);
+  return out;
+}
+
 bool hd_cut(float *memory, const hd_part *parts, int count, int64_t *floats) {
   for (int i = 0; i < count; i++) {
     int64_t size;

@@ -50,6 +50,10 @@ const uint64_t *hd_lanes_kept(const hd_problem *problem, const hd_lanes *lanes, 
 /* The same for keys that need not be neighbours. */
 const uint64_t *hd_keys_kept(const hd_problem *problem, const hd_lanes *lanes, const hd_keys *keys, uint64_t kept[HD_KEY_TILE]);
 
+/* The caller's factors of the weights into out [k1 − k0][padded], scratch [lanes][64]; NULL where there are none. */
+const float *hd_lanes_factors(const hd_problem *problem, const hd_lanes *lanes, int64_t k0, int64_t k1, float *scratch, float *out,
+                              int padded);
+
 /* A number of floats rounded up to whole vectors of any level. */
 static inline int64_t hd_padded(int64_t n) { return hd_ceil_div(n, HD_PANEL) * HD_PANEL; }
 

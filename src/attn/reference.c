@@ -190,14 +190,17 @@ static double score(const struct rows *rows, int64_t batch, int64_t head, int64_
   return s;
 }
 
-/* What dropout multiplies a weight by (contract 20). */
-static double dropout(const hd_problem *problem, int64_t batch, int64_t head, int64_t query, int64_t key) {
+/* What a weight is multiplied by: the caller's factor, and dropout (contract 20). */
+static double factor(const hd_problem *problem, int64_t batch, int64_t head, int64_t query, int64_t key) {
   const heed_attention *a = &problem->a;
-  if (a->dropout == 0) return 1;
+  const heed_pair_tile pair = {batch, head, query, key, 1, 1};
+  float given = 1;
+  if (a->factors) a->factors(a->factors_user, &pair, &given);
+  if (a->dropout == 0) return given;
   const uint32_t counter[4] = {(uint32_t)(key / 4), (uint32_t)query, (uint32_t)(batch * problem->heads + head), a->stream};
   uint32_t words[4];
   hd_philox(counter, a->seed, words);
-  return words[key % 4] < a->dropout * 0x1p32 ? 0 : 1 / (1 - a->dropout);
+  return words[key % 4] < a->dropout * 0x1p32 ? 0 : given / (1 - a->dropout);
 }
 
 /* The weights of one row into scores, before dropout, 0 where hidden; returns its log-sum-exp. */
@@ -235,7 +238,7 @@ static void run_row(void *argument, int64_t i, int worker) {
     double o = 0;
     for (int64_t key = 0; key < problem->keys; key++)
       if (sees(problem, batch, head, query, key))
-        o += weights[key] * dropout(problem, batch, head, query, key) * at(&rows->v, batch, head / problem->group, key, c);
+        o += weights[key] * factor(problem, batch, head, query, key) * at(&rows->v, batch, head / problem->group, key, c);
     hd_element_store(element(&rows->out, batch, head, query, c), rows->out.type, o);
   }
   if (rows->lse.data) hd_element_store(hd_grid_row(&rows->lse, batch, head, query), rows->lse.type, lse);
@@ -307,7 +310,7 @@ static void run_tap(void *argument, int64_t i, int worker) {
   bool weights = asked->tap == HEED_TAP_WEIGHTS || asked->tap == HEED_TAP_DROPPED;
   if (weights) row_weights(rows, batch, head, query, values);
   for (int64_t key = 0; key < problem->keys; key++) {
-    if (asked->tap == HEED_TAP_DROPPED) values[key] *= dropout(problem, batch, head, query, key);
+    if (asked->tap == HEED_TAP_DROPPED) values[key] *= values[key] == 0 ? 0 : factor(problem, batch, head, query, key);
     else if (asked->tap == HEED_TAP_BIASED && !sees(problem, batch, head, query, key)) values[key] = -INFINITY;
     else if (!weights) values[key] = score(rows, batch, head, query, key, asked->tap);
     hd_element_store(element(&tap->out, batch, slot, row, key), tap->out.type, values[key]);
@@ -409,7 +412,7 @@ static void add_row(const struct rows *rows, const hd_grid *dout, int64_t i, dou
   double lse = row_weights(rows, batch, head, query, weights);
   for (int64_t key = 0; key < problem->keys; key++) {
     if (!sees(problem, batch, head, query, key)) continue;
-    double kept = dropout(problem, batch, head, query, key);
+    double kept = factor(problem, batch, head, query, key);
     derivative[key] = 0;
     for (int64_t c = 0; c < problem->dv; c++) {
       double upstream = at(dout, batch, head, query, c);

@@ -495,7 +495,7 @@ const hd_sweep *hd_sweep_of(const hd_problem *problem, const heed_pattern *part,
 void hd_sweeps_choose(hd_problem *problem) {
   const heed_pattern *pattern = problem->a.pattern;
   int64_t parts;
-  if (!pattern || problem->scoring || problem->keys < LEAST_ORDERED) return;
+  if (!pattern || problem->scoring || problem->a.factors || problem->keys < LEAST_ORDERED) return;
   const heed_pattern *const *part = hd_pattern_parts(&pattern, &parts);
   bool whole = true; // whether passes have everything
   problem->parted = parts > 1;

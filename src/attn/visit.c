@@ -28,6 +28,7 @@ bool hd_visit_scratch_cut(const hd_problem *problem, int64_t tiles, hd_visit_scr
       {&s->ds, HD_KEY_TILE, lanes},
       {&s->terms, HD_KEY_TILE, lanes},
       {&s->slope, HD_KEY_TILE, lanes},
+      {&s->factors, problem->a.factors ? HD_KEY_TILE : 0, lanes},
       {&s->rows, hd_ceil_div(widest, 16) * 16, lanes},
       {&s->out, problem->dv, lanes},
       {&s->keys, hd_ceil_div(problem->key_width, 16) * 16, tiles * HD_KEY_TILE},
@@ -123,6 +124,7 @@ bool hd_visit_tile(const hd_backward *from, const hd_visit_scratch *scratch, hd_
     problem->scoring->kind->scores(problem->scoring, &place);
   }
   tile->bias = hd_key_terms(problem, lanes, &keys, scratch->rows, scratch->terms, visit->padded) ? scratch->terms : NULL;
+  tile->factors = hd_lanes_factors(problem, lanes, k0, k1, scratch->rows, scratch->factors, visit->padded);
   for (int i = 0; i < visit->blocks; i++) problem->kernels->attn_backward_lanes(&visit->gradient[i], tile, scratch->ds);
   tile->kept = NULL; // its bits live here
   return true;

@@ -130,7 +130,9 @@ static void normalise(const struct job *job, const hd_lanes *lanes, int lane, bo
   }
 }
 
+/* What dropout and the caller's factors make of the weights. */
 static void drop(const hd_problem *problem, const hd_lanes *lanes, float *const *rows) {
+  const heed_attention *a = &problem->a;
   for (int64_t k0 = 0; k0 < problem->keys; k0 += HD_KEY_TILE) {
     int64_t k1 = HD_MIN(k0 + HD_KEY_TILE, problem->keys);
     uint64_t bits[HD_KEY_TILE];
@@ -138,6 +140,13 @@ static void drop(const hd_problem *problem, const hd_lanes *lanes, float *const 
     for (int64_t key = k0; kept && key < k1; key++)
       for (int lane = 0; lane < lanes->count; lane++)
         rows[lane][key] = kept[key - k0] >> lane & 1 ? rows[lane][key] * problem->keep_factor : 0;
+    for (int lane = 0; a->factors && lane < lanes->count; lane++) {
+      const heed_pair_tile tile = {lanes->batch, lanes->head[lane], lanes->row[lane], k0, 1, (int)(k1 - k0)};
+      float factor[HD_KEY_TILE];
+      a->factors(a->factors_user, &tile, factor);
+      for (int64_t key = k0; key < k1; key++) // a hidden pair's weight stays 0, whatever its factor
+        if (rows[lane][key] != 0) rows[lane][key] *= factor[key - k0];
+    }
   }
 }
 

@@ -265,6 +265,16 @@ static void drop(const hd_attn_block *block, const hd_attn_tile *tile, const run
     }
 }
 
+/* p of a pair that is seen times its factor; others stay 0, whatever their factor. */
+static void weigh(const hd_attn_block *block, const hd_attn_tile *tile, const run *r, float *p) {
+  for (int key = r->from; key < r->to; key++)
+    for (int v = r->first; v < r->first + r->vectors; v++) {
+      float *at = p + key * tile->stride + v * LANES;
+      vf weighed = v_mul(v_load(at), v_load(tile->factors + block->shift + key * tile->stride + v * LANES));
+      v_store(at, tile->visible ? v_keep(lanes_seeing(block, tile->visible[key], v), weighed) : weighed);
+    }
+}
+
 /* A run's sums: register tiles of `rows` columns, what is left in tiles of 4 and then 1. */
 INLINE void add_width(const hd_attn_tile *tile, const run *r, const float *values, int64_t stride, int64_t columns, const float *p,
                       int lanes, float *o, const hd_ahead *ahead, const int rows, const int vectors) {
@@ -311,6 +321,7 @@ void KERNEL(attn_tile)(hd_attn_block *block, const hd_attn_tile *given) {
     FOR_WIDTH(runs[i].vectors, EXPONENTIATE)
 #undef EXPONENTIATE
     if (tile->kept) drop(block, tile, &runs[i], block_scores(block, tile));
+    if (tile->factors) weigh(block, tile, &runs[i], block_scores(block, tile));
   }
   bool finite = true;
   uint64_t seen = ~(uint64_t)0;

@@ -2,7 +2,7 @@
  *
  * With S the scores and L the log-sum-exp of the forward pass, P = exp(S − L) is rebuilt rather than stored; dP = dO Vᵀ; δ = rowsum(dO ∘ O) stands for Σ_j P_ij dP_ij, so that
  * dS = P ∘ (dP − δ) needs no second pass. Then dQ = dS K, dK = dSᵀ Q, dV = Pᵀ dO (Dao et al., FlashAttention, 2022, appendix B).
- * With dropout D (0, or 1/(1 − p) where kept) the output is (P ∘ D) V: dV = (P ∘ D)ᵀ dO and dS = P ∘ (D ∘ dP − δ).
+ * With dropout D (0, or 1/(1 − p) where kept) the output is (P ∘ D) V: dV = (P ∘ D)ᵀ dO and dS = P ∘ (D ∘ dP − δ). Factors are part of D.
  * S, dP and dQ have queries in lanes as in the forward pass; dK and dV have the head width in lanes and sum over the tile's queries, ascending. */
 
 /* out[key][lane] += Σ over queries of p[key][query] rows[query][lane], queries ascending, one chain: keys [from, to), queries [begin, end), columns [first, first + vectors vectors). */
@@ -119,8 +119,10 @@ void KERNEL(attn_backward_lanes)(const hd_attn_gradient *g, const hd_attn_tile *
   score_width(tile, r, tile->v, tile->v_stride, g->dout, block->dv, block->lanes, ds + block->shift, NULL, &tile->ahead[1], rows,          \
               vectors);                                                                                                                    \
   if (tile->kept) drop(block, tile, r, ds + block->shift);                                                                                 \
+  if (tile->factors) weigh(block, tile, r, ds + block->shift);                                                                             \
   score_gradients(g, tile, r, ds, vectors);                                                                                                \
-  if (tile->kept) drop(block, tile, r, block_scores(block, tile))
+  if (tile->kept) drop(block, tile, r, block_scores(block, tile));                                                                         \
+  if (tile->factors) weigh(block, tile, r, block_scores(block, tile))
     FOR_WIDTH(r->vectors, DERIVATIVES)
 #undef DERIVATIVES
     if (wants_dq) add_values(block, tile, r, tile->k, tile->k_stride, block->d, finite, &tile->ahead[2], ds + block->shift, g->dq);

@@ -64,6 +64,7 @@ typedef struct hd_attn_tile {
   bool scored;          /* scores holds the products already, in log2 units; backward then leaves dq alone */
   const uint64_t *kept; /* as visible: what dropout keeps, or NULL where there is none */
   float keep_factor;    /* 1 / (1 − dropout) */
+  const float *factors; /* [keys][stride]: what multiplies the weights after that, or NULL */
   hd_ahead ahead[3];    /* one a product: of attn_tile two, of attn_backward_lanes three, of attn_backward_keys one */
 } hd_attn_tile;
 

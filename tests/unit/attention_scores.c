@@ -1,10 +1,10 @@
-/* Scores that are not dot products: additive, bilinear, and what a caller computes; forward and backward. */
+/* Scores that are not dot products: additive, bilinear, and what a caller computes; factors of the weights; forward and backward. */
 #include "attention_gradients.h"
 #include "fixture.h"
 
 static heed_context *context;
 
-/* Calls body with samples of each score under random restrictions, terms, sink and dropout. */
+/* Calls body with samples of each score, and of factors, under random restrictions, terms, sink and dropout. */
 static void each_score(int64_t most, void (*body)(sample *s, random_source *r)) {
   for (int round = 0; round < 30; round++) {
     random_source r = {.seed = (uint64_t)round * 7907 + 11};
@@ -12,7 +12,8 @@ static void each_score(int64_t most, void (*body)(sample *s, random_source *r)) 
     s.heads = s.kv_heads * (1 + below(&r, 2));
     s.d = edge_size(&r, 40);
     s.dv = edge_size(&r, 40);
-    int kinds = SAMPLE_ADDITIVE << round % 4;
+    static const int scores[] = {SAMPLE_ADDITIVE, SAMPLE_BILINEAR, SAMPLE_CALLBACK, SAMPLE_XL, SAMPLE_FACTORS};
+    int kinds = scores[round % 5] | (round % 3 ? 0 : SAMPLE_FACTORS);
     for (int i = 0; i < SAMPLE_ALL_KINDS; i++) kinds |= below(&r, 3) == 0 ? 1 << i : 0;
     sample_fill(&s, &r, kinds);
     body(&s, &r);
@@ -84,6 +85,45 @@ static void hidden_garbage(sample *s, random_source *r) {
   free(out);
   free(weights);
   gradients_free(&g);
+}
+
+/* A hidden pair's factor is not looked at, and a pattern that would be taken in another order is its mask to the bit. */
+static void hidden_factors(void **state) {
+  (void)state;
+  for (int64_t n = 5; n <= 325; n += 160) {
+    random_source r = {.seed = (uint64_t)n};
+    sample s = {.batch = 2, .heads = 2, .kv_heads = 1, .n = n, .m = n, .d = 8, .dv = 5};
+    gradients g;
+    sample_fill(&s, &r, SAMPLE_CAUSAL | SAMPLE_FACTORS | SAMPLE_DROPOUT);
+    align_start(&s);
+    const heed_pattern strided = {.size = sizeof strided, .kind = HEED_PATTERN_STRIDED, .stride = 3};
+    s.a.pattern = &strided;
+    gradients_begin(context, &s, &r, &g);
+    kept_gradients kept = gradients_keep(&g);
+    float *out = copy_of(s.out, sample_out_count(&s)), *weights = run_tap(context, &s, HEED_TAP_DROPPED);
+    uint8_t *seen = malloc((size_t)(4 * n * n));
+    heed_view view = heed_view_of(seen, HEED_BOOL, 4, (int64_t[]){2, 2, n, n});
+    ok(context, heed_attention_visible(context, &s.a, &s.vq, &s.vk, &view));
+    hidden_pairs hidden = {seen, 2, n, n};
+    s.a.pattern = NULL;
+    s.a.attend = &view;
+    s.a.factors_user = &hidden;
+    sample_run(context, &s);
+    gradients_run(context, &s, &g);
+    assert_same_bytes(out, s.out, sample_out_count(&s) * 4, "out", r.seed);
+    gradients_unchanged(kept, &g, "hidden factors", r.seed);
+    float *again = run_tap(context, &s, HEED_TAP_DROPPED);
+    assert_same_bytes(weights, again, 4 * n * n * 4, "weights", r.seed);
+    for (int64_t row = 0; row < 4 * n; row++) // and they are what multiplies the values
+      for (int64_t c = 0; c < s.dv; c++) {
+        double sum = 0;
+        for (int64_t j = 0; j < n; j++) sum += (double)weights[row * n + j] * s.v[(sample_kv(&s, row / n) * n + j) * s.dv + c];
+        assert_close(out[row * s.dv + c], sum, 5e-6, "weights times values", r.seed);
+      }
+    free(out), free(weights), free(again), free(seen);
+    gradients_free(&g);
+    sample_free(&s);
+  }
 }
 
 static void p16_hidden_garbage_changes_nothing(void **state) {
@@ -231,6 +271,7 @@ int main(void) {
       cmocka_unit_test(the_reference_is_the_derivative),
       cmocka_unit_test(p34_p35_same_bits_everywhere),
       cmocka_unit_test(p16_hidden_garbage_changes_nothing),
+      cmocka_unit_test(hidden_factors),
       cmocka_unit_test(large_projections),
       cmocka_unit_test(p42_two_by_two),
       cmocka_unit_test(expected_values),

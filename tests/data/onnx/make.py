@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes cases.json and cases.safetensors from ONNX's node tests: every case of Attention, RotaryEmbedding and LinearAttention, with the tensors' bytes as they are.
+"""Writes cases.json and cases.safetensors from ONNX's node tests: every case of Attention, RotaryEmbedding, LinearAttention and FlexAttention, with the tensors' bytes as they are.
 
     make.py FOLDER    FOLDER holds test_attention_4d/model.onnx, test_attention_4d/test_data_set_0/input_0.pb, ...
                       (onnx/backend/test/data/node in a checkout of https://github.com/onnx/onnx)
@@ -16,13 +16,15 @@ INPUTS = {
     "Attention": ["Q", "K", "V", "attn_mask", "past_key", "past_value", "nonpad_kv_seqlen"],
     "RotaryEmbedding": ["X", "cos_cache", "sin_cache", "position_ids"],
     "LinearAttention": ["query", "key", "value", "past_state", "decay", "beta"],
+    "FlexAttention": ["Q", "K", "V"],
 }
 OUTPUTS = {
     "Attention": ["Y", "present_key", "present_value", "qk_matmul_output"],
     "RotaryEmbedding": ["Y"],
     "LinearAttention": ["output", "present_state"],
+    "FlexAttention": ["Y"],
 }
-TYPES = {1: ("F32", 4), 7: ("I64", 8), 9: ("BOOL", 1), 10: ("F16", 2)}  # TensorProto.DataType
+TYPES = {1: ("F32", 4), 7: ("I64", 8), 9: ("BOOL", 1), 10: ("F16", 2), 11: ("F64", 8)}  # TensorProto.DataType
 
 
 def varint(data, at):
@@ -65,9 +67,13 @@ def packed(value):
 
 
 def tensor(path):
-    """TensorProto with raw data: type, shape, bytes."""
+    """What is in a file of a TensorProto with raw data: type, shape, bytes."""
+    return tensor_in(path.read_bytes(), path)
+
+
+def tensor_in(data, path):
     dims, kind, raw = [], 0, b""
-    for number, value in fields(path.read_bytes()):
+    for number, value in fields(data):
         if number == 1:
             dims += packed(value)
         elif number == 2:
@@ -82,10 +88,29 @@ def tensor(path):
     return name, dims, raw
 
 
+def graph(data):
+    """GraphProto: the operators in order, and its constants that are one finite number."""
+    found = {"operators": [], "constants": {}}
+    for number, value in fields(data):
+        of = dict(fields(value)) if number in (1, 5) else {}
+        if number == 1:
+            found["operators"].append(of[4].decode())
+        elif number == 5:
+            raw = of.get(9) or of.get(4, b"")
+            if of[2] == 1 and len(raw) == 4 and raw != struct.pack("<f", float("-inf")):  # JSON has no such number
+                found["constants"][of[8].decode()] = struct.unpack("<f", raw)[0]
+    return found
+
+
 def attribute(data):
-    """AttributeProto of a float, an integer or a text."""
+    """AttributeProto of a float, an integer, a text or a graph."""
     of = dict(fields(data))
-    kinds = {1: lambda: struct.unpack("<f", of[2])[0], 2: lambda: of[3], 3: lambda: of[4].decode()}  # FLOAT, INT, STRING
+    kinds = {  # FLOAT, INT, STRING, GRAPH
+        1: lambda: struct.unpack("<f", of[2])[0],
+        2: lambda: of[3],
+        3: lambda: of[4].decode(),
+        5: lambda: graph(of[6]),
+    }
     return of[1].decode(), kinds[of[20]]()
 
 
