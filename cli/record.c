@@ -53,7 +53,7 @@ static heed_status on_layer(void *user, const heed_layer_record *seen) {
   const int64_t layer = place_of(seen->layer, r->layers, record->layers), head_cells = record->queries * record->keys;
   if (r->windows) r->windows[layer] = seen->window;
   record->causal = seen->causal;
-  if (seen->exact) // stands in a layer of the record of its own, behind what linear attention implies
+  if (seen->exact) // stands in a layer of the record of its own, behind what the layer's own implies
     memcpy(r->weights + (layer + 1) * record->heads * head_cells, seen->exact, (size_t)(record->heads * head_cells) * sizeof *r->weights);
   if (seen->visible) keep_visible(r, layer, seen->visible);
   for (int64_t head = 0; head < seen->n_heads; head++) {
@@ -124,20 +124,20 @@ static heed_watch watch_of(recording *r) {
                       .user = r};
 }
 
-/* A layer of linear attention is shown twice: by the weights that it implies, and by those that exact attention would have. Notes say what is what. */
+/* A layer of linear or LSH attention is shown twice: by the weights that it implies, and by those that exact attention would have. Notes say what is what. */
 static void add_exact_layers(const loaded *m, recording *r) {
   heed_record *record = &r->record;
   int64_t *layers = allocate("layers", 2 * record->layers, sizeof *layers), count = 0;
   heed_text *notes = allocate("layers", 2 * record->layers, sizeof *notes);
   bool noted = false;
   for (int64_t i = 0; i < record->layers; i++) {
-    bool linear = false;
-    const char *kind = heed_model_attention(m->model, r->layers[i], &linear);
+    bool approximate = false;
+    const char *kind = heed_model_attention(m->model, r->layers[i], &approximate);
     const bool full = !strcmp(kind, "full");
     noted |= !full;
     notes[count] = (heed_text){kind, full ? 0 : strlen(kind)};
     layers[count++] = r->layers[i];
-    if (!linear) continue;
+    if (!approximate) continue;
     notes[count] = (heed_text){"exact", strlen("exact")};
     layers[count++] = r->layers[i];
   }

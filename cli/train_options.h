@@ -16,7 +16,7 @@ typedef train_values values;
 #define ATTENTION_OPTION                                                                                                                   \
   OPTION("attention", 0, TEXT, "KIND[/KIND...]", attention,                                                                                \
          "what layers attend with, in turn: a pattern (`heed pattern --help`: window:64+global:4), linear, relu, performer:ROWS[:SEED], "  \
-         "hyperbolic:ROWS[:SEED] (default full)")
+         "hyperbolic:ROWS[:SEED], lsh:ROUNDS[:SEED] (default full)")
 
 #define SIZE_OPTIONS                                                                                                                       \
   OPTION("layers", 0, WHOLE, "N", layers, "layers (default 4; tasks 2, seq2seq 3)", .low = 1, .high = 10000),                              \

@@ -137,7 +137,7 @@ class Results(Training):
             self.refuses(FAILED, "positions: ", *self.gpt(positions, "--steps", "3", "--positions", "rope" if positions != "rope" else "t5", "--resume"))
 
     def test_every_kind_of_attention(self):
-        for attention in ("window:2+global:1", "strided:4/full", "linear", "performer:16/window:3"):
+        for attention in ("window:2+global:1", "strided:4/full", "linear", "performer:16/window:3", "lsh:2"):
             name = attention.replace("/", "-")
             run = self.train(name, "--steps", "3", "--layers", "2", "--attention", attention)
             with open(os.path.join(run, "config.json"), encoding="utf-8") as file:
@@ -167,13 +167,19 @@ class Results(Training):
             self.assertEqual(len(table), n + 1)
             self.assertEqual(table[-1].split(",")[2], "")
             self.assertNotEqual(table[-1].split(",")[1], "")
-        if attention == "linear":
+        if attention in ("linear", "lsh:2"):
             self.assertEqual(shown["layers"], [0, 0, 1, 1])
-            self.assertEqual(shown["notes"], ["linear", "exact", "linear", "exact"])
+            self.assertEqual(shown["notes"], [attention, "exact", attention, "exact"])
             for layer in shown["weights"]:
                 for row in layer[0]:
-                    self.assertAlmostEqual(sum(row), 1, places=4)
+                    self.assertAlmostEqual(sum(weight or 0 for weight in row), 1, places=4)
+        if attention == "linear":
             self.assertNotEqual(first, shown["weights"][1])
+        if attention == "lsh:2":  # one chunk, so that all meet, but no token itself where there are others
+            for row, exact in zip(first[0], shown["weights"][1][0]):
+                for weight, other in zip(row, exact):
+                    self.assertAlmostEqual(weight or 0, other, places=5)
+            self.assertEqual([[weight is None for weight in row] for row in first[0]][:3], [[False] * n, [False, True] + [False] * (n - 2), [False, False, True] + [False] * (n - 3)])
         for picture in ("png", "svg", "html"):
             self.prints("show", run, "the cat", "--layers", "0", "--heads", "0", "-o", self.path(f"shown.{picture}"))
 
@@ -591,6 +597,8 @@ class BadInput(Training):
         self.refused(USAGE, ["attention: \"strided:900\"", "900"], "--attention", "strided:900")
         self.refused(USAGE, ["attention: \"performer:0\"", "performer:ROWS"], "--attention", "performer:0")
         self.refused(USAGE, "linear attention has no scores for ALiBi's positions", "--attention", "linear", "--positions", "alibi")
+        self.refused(USAGE, ["attention: \"lsh:0\"", "lsh:ROUNDS[:SEED]", "1 to 1024 rounds"], "--attention", "lsh:0")
+        self.refused(USAGE, "heads cannot share keys (got 4 heads, 2", "--attention", "lsh:4", "--heads", "4", "--kv-heads", "2")
 
     def test_too_large_for_memory(self):
         self.refused(NO_MEMORY, ["training on batches of 1000000 times 64 positions takes", "GB of memory", "are available"], "--context", "64", "--width", "512", "--layers", "8", "--batch", "1000000")

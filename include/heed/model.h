@@ -2,7 +2,8 @@
  *
  * A model is immutable and counted: load it once, share it between contexts in several threads, free each reference. A session holds the keys and
  * values of one sequence; it belongs to one context at a time. Weights stay in the type of their file; arithmetic is f32. The logits of a position
- * have the same bits whether the sequence was run in one pass, in chunks of any sizes, or token by token. */
+ * have the same bits whether the sequence was run in one pass, in chunks of any sizes, or token by token. (Linear attention: the same numbers to rounding. A decoder with LSH attention runs the
+ * whole text so far anew with each call: logits are those of that text, in which later tokens may change whom earlier ones meet.) */
 #ifndef HEED_MODEL_H
 #define HEED_MODEL_H
 
@@ -62,8 +63,8 @@ typedef enum heed_stage {
 } heed_stage;
 
 /* What a layer attends with among its own, by the text that heed_learner_options.attention has for it: "full" where nothing else is said, also in a layer with a window of its family; NULL: no
- * such layer. *linear, if asked for: whether it is linear attention. Lives as long as the model. */
-HEED_API const char *heed_model_attention(const heed_model *model, int64_t layer, bool *linear);
+ * such layer. *approximate, if asked for: whether it is linear or LSH attention, so that records have exact weights beside its own. Lives as long as the model. */
+HEED_API const char *heed_model_attention(const heed_model *model, int64_t layer, bool *approximate);
 
 /* What one layer did for the queries of one run; all arrays are borrowed for the duration of the call.
  * weights [n_heads, queries, keys] rows sum to 1, masked keys exactly 0; q [H, queries, head_dim], k and v [Hkv, keys, head_dim] as they met in the scores
@@ -76,10 +77,10 @@ typedef struct heed_layer_record {
   bool causal;
   int64_t window; /* keys a query sees back from itself, itself included, and of an encoder as many ahead; 0: all */
   heed_stage stage;
-  const uint8_t
-      *visible; /* [n_heads, queries, keys]: 1 where the layer's pattern lets the query look, causal or not; NULL: it has no pattern */
+  const uint8_t *
+      visible; /* [n_heads, queries, keys]: 1 where the layer's pattern lets the query look, causal or not, or LSH attention had the pair; NULL: it has no pattern */
   const float *
-      exact; /* of linear attention, whose weights are those that its features imply: what exact attention of the same q and k would have; else NULL */
+      exact; /* of linear attention, whose weights are those that its features imply, and of LSH attention: what exact attention of the same q and k would have; else NULL */
 } heed_layer_record;
 
 typedef heed_status (*heed_watch_fn)(void *user, const heed_layer_record *record);
@@ -105,7 +106,7 @@ typedef struct heed_session heed_session;
 typedef struct heed_session_options {
   size_t size;
   int64_t capacity; /* positions; 0: the model's context. The cache grows in pages as it is used. */
-  int64_t chunk;    /* tokens run at once in a long prompt; 0: 512. Changes no bit. */
+  int64_t chunk;    /* tokens run at once in a long prompt; 0: 512. Changes no bit. (With LSH attention always all.) */
 
   /* Endless text: once there are sinks + stream_window tokens, the session keeps the first `sinks` of them and the last stream_window, each token sees those, and positions count from the first that is
    * kept. Neither memory nor the time of a token grows any more; capacity must be 0, there is none. A decoder with rotary positions only. From there on nothing is forgotten by request, nothing is

@@ -321,7 +321,7 @@ typedef struct heed_nn_norm {
  * self-attention, w_kv where keys and values come from one input; otherwise each has its own. */
 typedef struct heed_nn_attention {
   int64_t heads, kv_heads;              /* kv_heads 0: heads */
-  heed_tensor *w_qkv, *b_qkv;           /* [(H + 2 Hkv)·d, width] */
+  heed_tensor *w_qkv, *b_qkv;           /* [(H + 2 Hkv)·d, width]; with LSH attention [2 H·d, width] */
   heed_tensor *w_q, *b_q, *w_kv, *b_kv; /* [H·d, width], [2 Hkv·d, width of keys] */
   heed_tensor *w_k, *b_k, *w_v, *b_v;   /* [Hkv·d, width of keys], [Hkv·dv, width of values] */
   heed_tensor *w_o, *b_o;               /* [outputs, H·dv] */
@@ -330,6 +330,8 @@ typedef struct heed_nn_attention {
   heed_tensor *bias, *sink;             /* as in heed_tape_attention_options */
   /* Linear attention instead of all that `attention`, bias and sink say; its heads are the layer's. Its weights cannot be looked at (HEED_E_UNSUPPORTED). NULL: exact attention. Borrowed until reset */
   const heed_tape_linear_attention_options *linear;
+  const heed_tape_lsh_attention_options
+      *lsh; /* likewise LSH attention, for self-attention with w_qkv: rows of queries, which are its keys too, then of values */
   heed_tensor *relative; /* likewise */
   /* Of a score XL: what distances are made of, [P,inputs], and the matrix [H·d,inputs] that makes them (NULL: they are [P,H·d] themselves); u and v [H,d]. */
   heed_tensor *distances, *w_distances, *content, *position;

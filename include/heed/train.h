@@ -85,8 +85,9 @@ typedef struct heed_learner_options {
       sampling; /* recurrent: share of the decoder's tokens that are the learner's own guesses while it learns (Bengio et al. 2015; made all at once: Mihaylova & Martins 2019) */
   heed_positions positions; /* of a transformer, instead of `rotary` and `learned`. (Saved as "heed" where no family has them.) */
   /* What the layers of a transformer attend with among their own: kinds with '/' between them, which layers take in turn: a pattern as heed_pattern_parse reads it ("window:64+global:4", "full"), or
-   * linear attention: "linear" (features elu + 1), "relu", "performer:ROWS[:SEED]" (FAVOR+), "hyperbolic:ROWS[:SEED]". NULL or "": exact attention to every key. Linear attention needs
-   * learned, sinusoidal or rotary positions, and is not for who translates. (Saved as "heed".) */
+   * linear attention: "linear" (features elu + 1), "relu", "performer:ROWS[:SEED]" (FAVOR+), "hyperbolic:ROWS[:SEED]"; or LSH attention, "lsh:ROUNDS[:SEED]", in which queries are the keys, so that
+   * the layer has no keys of its own: "qkv" is [2 width, width], and heads do not share keys. NULL or "": exact attention to every key. Linear and LSH attention need learned, sinusoidal or rotary
+   * positions, and are not for who translates. (Saved as "heed".) */
   const char *attention;
 } heed_learner_options;
 

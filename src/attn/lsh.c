@@ -12,7 +12,7 @@ static int64_t power_from(int64_t n) {
 }
 
 /* 32 rows a bucket, so that a chunk holds about two and the one before it two more. */
-static void choose_buckets(int64_t rows, int64_t buckets[2]) {
+void hd_lsh_buckets(int64_t rows, int64_t buckets[2]) {
   const int64_t all = HD_MAX(2, HD_MIN(power_from(hd_ceil_div(rows, HD_LSH_CHUNK / 2)), HD_LSH_MOST_BUCKETS));
   buckets[0] = all, buckets[1] = 1;
   if (all <= 64) return;
@@ -31,7 +31,7 @@ static heed_status read_numbers(hd_lsh *p) {
   HD_REQUIRE(isfinite(p->scale), context, HEED_E_ARGUMENT, "scale %g, allowed any finite number", p->scale);
   const int64_t *given = a->buckets;
   if (!given[0] && !given[1]) {
-    choose_buckets(p->rows, p->buckets);
+    hd_lsh_buckets(p->rows, p->buckets);
     return HEED_OK;
   }
   p->buckets[0] = given[0], p->buckets[1] = given[1] ? given[1] : 1;

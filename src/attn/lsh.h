@@ -19,6 +19,9 @@ typedef struct hd_lsh {
   hd_grid qk, v, hashes;
 } hd_lsh;
 
+/* As many as a call of so many rows gets that does not say; the second is 1 where there is one rotation. */
+void hd_lsh_buckets(int64_t rows, int64_t buckets[2]);
+
 /* Reads everything but outputs (v NULL: hashes alone are wanted); numbers of any type. E_ARGUMENT, E_SHAPE, E_TYPE, E_LAYOUT, E_OVERFLOW. */
 heed_status hd_lsh_make(heed_context *context, const heed_lsh_attention *a, const heed_view *qk, const heed_view *v, hd_lsh *out);
 /* E_TYPE unless the kernels take the inputs. */
@@ -38,8 +41,9 @@ static inline int64_t hd_lsh_length(const hd_lsh *p, int64_t batch) { return p->
 
 /* Number (row, column) of a rotation: columns are half its buckets. A standard normal number. */
 double hd_lsh_rotation(const hd_lsh *p, int64_t round, int which, int64_t row, int64_t column);
-/* What a row is divided by, as a key, squared: |x|² plus this. */
-static inline double hd_lsh_epsilon(const hd_lsh *p) { return (double)p->d * 1e-6; }
+/* What a row of d numbers is divided by, as a key, squared: |x|² plus d times this. */
+#define HD_LSH_EPSILON 1e-6
+static inline double hd_lsh_epsilon(const hd_lsh *p) { return (double)p->d * HD_LSH_EPSILON; }
 
 /* ---- a group of heads --------------------------------------------------------------------------------------------------------------- */
 

@@ -111,7 +111,7 @@ static void put_layer(export *e, int64_t i, const hd_transformer_spec *written) 
   int64_t q = spec->heads * spec->head_dim, kv = spec->kv_heads * spec->head_dim;
   put_norm(e, HD_SLOT_ATTENTION_NORM, i, &b->attention_norm, norm_biased);
   if (e->names.spelling->tensors[HD_SLOT_QKV]) {
-    put_product(e, HD_SLOT_QKV, i, a->w_qkv, a->b_qkv, written->bias_qkv, 0, q + 2 * kv);
+    put_product(e, HD_SLOT_QKV, i, a->w_qkv, a->b_qkv, written->bias_qkv, 0, a->w_qkv->dim[0]);
   } else {
     put_product(e, HD_SLOT_QUERY, i, a->w_qkv, a->b_qkv, written->bias_qkv, 0, q);
     put_product(e, HD_SLOT_KEY, i, a->w_qkv, a->b_qkv, written->bias_qkv, q, kv);

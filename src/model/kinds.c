@@ -1,6 +1,7 @@
 /* kinds.c: kinds of attention from text, and whether they suit a stack. */
 #include "kinds.h"
 
+#include "../attn/lsh.h"
 #include "../attn/pattern.h"
 
 #include <stdio.h>
@@ -40,30 +41,43 @@ static bool read_number(const char **at, uint64_t most, uint64_t *out) {
   return *at > begin && (**at == ':' || !**at);
 }
 
-/* ROWS[:SEED] behind the name of a kind with random rows. */
-static heed_status read_rows(const reader *r, const char *name, const char *at, hd_attention_kind *out) {
-  uint64_t rows = 0;
-  bool good = *at++ == ':' && read_number(&at, MOST_ROWS, &rows) && rows > 0;
-  if (good && *at == ':') at++, good = read_number(&at, INT64_MAX, &out->seed) && !*at;
-  HD_REQUIRE(good, r->context, HEED_E_ARGUMENT, "attention: \"%.64s\": expected %s:ROWS[:SEED], with 1 to %d random rows", r->text, name,
-             MOST_ROWS);
-  out->rows = (int64_t)rows;
+/* COUNT[:SEED] behind the name of a kind; COUNT is called `many` in messages, and `what` it counts. */
+static heed_status read_count(const reader *r, const char *at, int64_t most, const char *many, const char *what, int64_t *count,
+                              uint64_t *seed) {
+  const int name = (int)(at - r->text);
+  uint64_t number = 0;
+  bool good = *at++ == ':' && read_number(&at, (uint64_t)most, &number) && number > 0;
+  if (good && *at == ':') at++, good = read_number(&at, INT64_MAX, seed) && !*at;
+  HD_REQUIRE(good, r->context, HEED_E_ARGUMENT, "attention: \"%.64s\": expected %.*s:%s[:SEED], with 1 to %lld %s", r->text, name, r->text,
+             many, (long long)most, what);
+  *count = (int64_t)number;
   return HEED_OK;
 }
 
-/* What linear attention cannot do in this stack. */
-static heed_status check_linear(const reader *r) {
+/* What linear and LSH attention (`name`) cannot do in a stack. */
+static heed_status check_suits(const reader *r, const char *name) {
   static const char *const on_scores[] = {
       [HD_POSITIONS_RELATIVE] = "T5's", [HD_POSITIONS_ALIBI] = "ALiBi's", [HD_POSITIONS_XL] = "Transformer-XL's"};
   const hd_transformer_spec *spec = r->spec;
   const char *positions = spec->positions < HD_COUNT(on_scores) ? on_scores[spec->positions] : NULL;
   HD_REQUIRE(!positions, r->context, HEED_E_ARGUMENT,
-             "attention: \"%.64s\": linear attention has no scores for %s positions to act on; learned, sinusoidal and rotary ones suit it",
-             r->text, positions);
+             "attention: \"%.64s\": %s attention has no scores for %s positions to act on; learned, sinusoidal and rotary ones suit it",
+             r->text, name, positions);
   HD_REQUIRE(!spec->cross && !spec->headless, r->context, HEED_E_ARGUMENT,
-             "attention: \"%.64s\": an encoder with a decoder has no linear attention, only patterns", r->text);
+             "attention: \"%.64s\": an encoder with a decoder has no %s attention, only patterns", r->text, name);
   HD_REQUIRE(spec->window == 0 && spec->attention_softcap == 0, r->context, HEED_E_ARGUMENT,
-             "attention: \"%.64s\": linear attention has neither a window nor capped scores", r->text);
+             "attention: \"%.64s\": %s attention has neither a window nor capped scores", r->text, name);
+  return HEED_OK;
+}
+
+/* Rows serve as queries and as keys: there are as many of the ones as of the others, and one norm cannot be two. */
+static heed_status check_shared(const reader *r) {
+  const hd_transformer_spec *spec = r->spec;
+  HD_REQUIRE(spec->kv_heads == spec->heads, r->context, HEED_E_ARGUMENT,
+             "attention: \"%.64s\": queries are also the keys, so heads cannot share keys (got %lld heads, %lld of keys and values)",
+             r->text, (long long)spec->heads, (long long)spec->kv_heads);
+  HD_REQUIRE(spec->side_norm == HD_SIDE_NORM_NONE, r->context, HEED_E_ARGUMENT,
+             "attention: \"%.64s\": queries are also the keys, but this model norms each by itself", r->text);
   return HEED_OK;
 }
 
@@ -74,8 +88,8 @@ static heed_status unknown(const reader *r, size_t length) {
     if (kind->needed >= 0) end += snprintf(end, (size_t)(known + sizeof known - end), ", %s", kind->name);
   }
   return hd_fail(r->context, HEED_E_ARGUMENT,
-                 "attention: unknown kind \"%.*s\", known are linear, relu, performer, hyperbolic, full, causal%s", (int)HD_MIN(length, 32),
-                 r->text, known);
+                 "attention: unknown kind \"%.*s\", known are linear, relu, performer, hyperbolic, lsh, full, causal%s",
+                 (int)HD_MIN(length, 32), r->text, known);
 }
 
 static heed_status read_pattern(const reader *r, hd_attention_kind *out) {
@@ -101,10 +115,15 @@ static heed_status read_kind(const reader *r, hd_attention_kind *out) {
     if (!same_word(r->text, length, linear[i].name)) continue;
     out->linear = true;
     out->features = linear[i].features;
-    if (linear[i].random) HD_TRY(read_rows(r, linear[i].name, r->text + length, out));
+    if (linear[i].random) HD_TRY(read_count(r, r->text + length, MOST_ROWS, "ROWS", "random rows", &out->rows, &out->seed));
     HD_REQUIRE(linear[i].random || !r->text[length], r->context, HEED_E_ARGUMENT, "attention: \"%.64s\": %s stands alone", r->text,
                linear[i].name);
-    return check_linear(r);
+    return check_suits(r, "linear");
+  }
+  if (same_word(r->text, length, "lsh")) {
+    HD_TRY(read_count(r, r->text + length, HD_LSH_MOST_ROUNDS, "ROUNDS", "rounds", &out->rounds, &out->seed));
+    HD_TRY(check_suits(r, "LSH"));
+    return check_shared(r);
   }
   const bool named =
       hd_pattern_named(r->text, length) || same_word(r->text, length, "full") || same_word(r->text, length, "causal") || *r->text == '(';
@@ -153,6 +172,16 @@ bool hd_kinds_linear(const hd_attention_kinds *kinds) {
   return false;
 }
 
+bool hd_kinds_lsh(const hd_attention_kinds *kinds) {
+  for (int64_t i = 0; i < kinds->count; i++)
+    if (kinds->kind[i].rounds > 0) return true;
+  return false;
+}
+
+int64_t hd_kind_columns(const hd_attention_kind *kind, const hd_transformer_spec *spec) {
+  return (spec->heads + (kind->rounds > 0 ? 1 : 2) * spec->kv_heads) * spec->head_dim;
+}
+
 heed_linear_attention hd_kind_linear(const hd_attention_kind *kind, const hd_transformer_spec *spec, const heed_view *projection) {
   return (heed_linear_attention){.size = sizeof(heed_linear_attention),
                                  .features = kind->features,
@@ -160,4 +189,17 @@ heed_linear_attention hd_kind_linear(const hd_attention_kind *kind, const hd_tra
                                  .has_scale = kind->rows > 0 && spec->attention_scale != 0,
                                  .scale = spec->attention_scale,
                                  .projection = kind->rows > 0 ? projection : NULL};
+}
+
+heed_lsh_attention hd_kind_lsh(const hd_attention_kind *kind, const hd_transformer_spec *spec, int64_t layer) {
+  heed_lsh_attention a = {.size = sizeof a,
+                          .causal = !spec->bidirectional,
+                          .has_scale = spec->attention_scale != 0,
+                          .scale = spec->attention_scale,
+                          .rounds = kind->rounds,
+                          .seed = kind->seed,
+                          .stream = (uint32_t)layer};
+  hd_lsh_buckets(spec->context, a.buckets);
+  if (a.buckets[1] == 1) a.buckets[1] = 0;
+  return a;
 }

@@ -78,6 +78,12 @@ static bool is_new(const beginning *b, const hd_part *p) {
 
 static source find(const beginning *b, const hd_part *p) { return is_new(b, p) ? (source){0} : find_in(b->model, p); }
 
+static int64_t outputs_of(const source *from) {
+  int64_t outputs = 0;
+  for (int i = 0; i < from->parts; i++) outputs += from->matrix[i].outputs;
+  return outputs;
+}
+
 static int64_t bytes_of(const source *from) {
   int64_t bytes = 0;
   for (int i = 0; i < from->parts; i++) bytes += from->matrix[i].bytes;
@@ -123,6 +129,9 @@ static heed_status begin_with_model(hd_maker *m, const hd_part *part, heed_tenso
     return hd_learner_begin_by_chance(m, part, out);
   }
   HD_REQUIRE(from.matrix || from.vector, learner->context, HEED_E_UNSUPPORTED, "%s: the model has no %s", b->model->path, part->name);
+  HD_REQUIRE(strcmp(part->part, "qkv") != 0 || !from.matrix || outputs_of(&from) == part->dim[0], learner->context, HEED_E_UNSUPPORTED,
+             "%s: layer %lld cannot take or leave LSH attention, in which queries are the keys: it was trained otherwise", b->model->path,
+             (long long)part->layer);
   if (how.frozen && is_shared(part, &from)) {
     if (!learner->model) learner->model = heed_model_retain(b->model);
     return hd_parameters_add_stored(learner->parameters, part->name, part->dim, from.matrix, from.parts, bytes_of(&from), out);

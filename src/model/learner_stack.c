@@ -33,11 +33,12 @@ static heed_nn_attention make_cross(hd_maker *m, const hd_learner_stack *t) {
 
 static heed_nn_attention make_attention(hd_maker *m, const hd_learner_stack *t) {
   const hd_transformer_spec *spec = &t->spec;
-  const int64_t q = spec->heads * spec->head_dim, kv = spec->kv_heads * spec->head_dim;
+  const hd_attention_kind kind = hd_kind_of(&t->kinds, m->layer);
+  const int64_t q = spec->heads * spec->head_dim, columns = hd_kind_columns(&kind, spec);
   heed_nn_attention a = {
       .heads = spec->heads, .kv_heads = spec->kv_heads, .attention = &t->attention, .rope = hd_spec_rotates(spec) ? &t->rope : NULL};
-  a.w_qkv = hd_make_matrix(m, "qkv", q + 2 * kv, spec->width, 1);
-  a.b_qkv = hd_make_bias(m, spec->bias_qkv, "qkv", q + 2 * kv);
+  a.w_qkv = hd_make_matrix(m, "qkv", columns, spec->width, 1);
+  a.b_qkv = hd_make_bias(m, spec->bias_qkv, "qkv", columns);
   a.w_o = hd_make_matrix(m, "output", spec->width, q, residual_scale(m, spec));
   a.b_o = hd_make_bias(m, spec->bias_output, "output", spec->width);
   a.relative = t->relative;
@@ -240,6 +241,16 @@ static const heed_tape_linear_attention_options *linear_of(const hd_learner_stac
   return out;
 }
 
+/* Likewise LSH attention. */
+static const heed_tape_lsh_attention_options *lsh_of(const hd_learner_stack *t, int64_t layer, const int64_t *lengths,
+                                                     heed_lsh_attention *attention, heed_tape_lsh_attention_options *out) {
+  const hd_attention_kind kind = hd_kind_of(&t->kinds, layer);
+  *attention = hd_kind_lsh(&kind, &t->spec, layer);
+  attention->key_lengths = lengths;
+  *out = (heed_tape_lsh_attention_options){.size = sizeof *out, .attention = attention};
+  return out;
+}
+
 heed_tensor *hd_stack_states(const hd_learner_stack *t, heed_tape *tape, const hd_id_rows *rows, heed_tensor *memory,
                              const hd_id_rows *memory_rows) {
   heed_attention attention = t->attention, cross = t->cross;
@@ -251,12 +262,15 @@ heed_tensor *hd_stack_states(const hd_learner_stack *t, heed_tape *tape, const h
   heed_tensor *distances = distances_of(t, tape, rows->columns, &attention, &score);
   heed_linear_attention of_linear;
   heed_tape_linear_attention_options linear;
+  heed_lsh_attention of_lsh;
+  heed_tape_lsh_attention_options lsh;
   for (int64_t i = 0; i < t->spec.layers; i++) {
     heed_nn_block block = t->layers[i];
     const hd_attention_kind kind = hd_kind_of(&t->kinds, i);
     attention.pattern = kind.pattern; // the tape keeps a copy of the rest
     block.attention.attention = &attention;
     if (kind.linear) block.attention.linear = linear_of(t, i, rows->lengths, &of_linear, &linear);
+    if (kind.rounds > 0) block.attention.lsh = lsh_of(t, i, rows->lengths, &of_lsh, &lsh);
     block.attention.distances = distances;
     block.cross.attention = &cross;
     heed_tape_label(tape, t->layer_names[i]);

@@ -299,19 +299,23 @@ const char *heed_model_label(const heed_model *model, int64_t label) {
   return model && model->labels && label >= 0 && label < model->spec.labels ? model->labels[label] : NULL;
 }
 
-const char *heed_model_attention(const heed_model *model, int64_t layer, bool *linear) {
+const char *heed_model_attention(const heed_model *model, int64_t layer, bool *approximate) {
   if (!model || layer < 0 || layer >= model->spec.layers) return NULL;
   const hd_attention_kind kind = hd_kind_of(&model->kinds, layer);
-  if (linear) *linear = kind.linear;
+  if (approximate) *approximate = kind.linear || kind.rounds > 0;
   return kind.text ? kind.text : "full";
 }
 
 /* Two operations a weight, for the matrices that every token passes; the head is left out, because only tokens whose logits are wanted meet it. Of an encoder–decoder: every token of the target. */
 static double flops_per_token(const heed_model *model) {
   const hd_transformer_spec *s = &model->spec;
-  double q = (double)(s->heads * s->head_dim), kv = (double)(s->kv_heads * s->head_dim), width = (double)s->width;
+  double q = (double)(s->heads * s->head_dim), width = (double)s->width, projections = 0;
+  for (int64_t i = 0; i < s->layers; i++) {
+    const hd_attention_kind kind = hd_kind_of(&model->kinds, i);
+    projections += (double)hd_kind_columns(&kind, s) + q;
+  }
   double wide = (double)s->feed_forward * (s->feed_forward_kind == HD_FEED_FORWARD_GATED ? 3 : 2);
-  return 2.0 * (double)s->layers * width * (q + 2 * kv + q + wide + (s->cross ? 2 * q : 0));
+  return 2.0 * width * (projections + (double)s->layers * (wide + (s->cross ? 2 * q : 0)));
 }
 
 heed_status heed_model_describe(const heed_model *model, heed_model_info *info) {

@@ -73,7 +73,7 @@ static heed_status prepare(const hd_pass *pass, int64_t layer, int64_t row, int6
   const heed_model *model = pass->model;
   const hd_transformer_spec *spec = &model->spec;
   const hd_attention_kind kind = hd_kind_of(&model->kinds, layer);
-  const int64_t d = spec->head_dim, q = spec->heads * d, kv = spec->kv_heads * d, stride = model->layers->qkv.outputs;
+  const int64_t d = spec->head_dim, q = spec->heads * d, kv = spec->kv_heads * d, stride = hd_spec_qkv(spec);
   float *x = pass->scratch->qkv, *at;
   int64_t width;
   c->projection = projection_of(model, layer);
@@ -115,7 +115,8 @@ heed_status hd_linear_attend(const hd_pass *pass, int64_t layer) {
 }
 
 /* What values that tell keys apart become are the weights: out = A · 1. */
-heed_status hd_linear_weights(const hd_pass *pass, int64_t layer, int64_t n_heads, const int64_t *heads, float *weights) {
+heed_status hd_linear_weights(const hd_pass *pass, int64_t layer, int64_t n_heads, const int64_t *heads, float *weights, uint8_t *visible) {
+  (void)visible; // everyone meets everyone
   const hd_transformer_spec *spec = &pass->model->spec;
   const int64_t n = pass->rows, group = spec->heads / spec->kv_heads;
   float *unit;

@@ -24,6 +24,6 @@ heed_status hd_linear_load(heed_context *context, heed_model *model);
 heed_status hd_linear_attend(const hd_pass *pass, int64_t layer);
 
 /* The weights that linear attention implies, [n_heads, rows, rows], of a pass of one span that begins with the first token. */
-heed_status hd_linear_weights(const hd_pass *pass, int64_t layer, int64_t n_heads, const int64_t *heads, float *weights);
+heed_status hd_linear_weights(const hd_pass *pass, int64_t layer, int64_t n_heads, const int64_t *heads, float *weights, uint8_t *visible);
 
 #endif

@@ -173,6 +173,22 @@ static void take(heed_session *session, const int32_t *ids, int64_t count) {
   session->length += count;
 }
 
+/* A run of tokens of the session, which lie at ids and begin at the position of the span. */
+static hd_pass pass_of(heed_session *session, const int32_t *ids, const hd_span *span) {
+  return (hd_pass){.context = session->context,
+                   .model = session->model,
+                   .cache = session->cache,
+                   .cross = session->cross,
+                   .running = session->running,
+                   .stream = session->stream,
+                   .scratch = &session->scratch,
+                   .ids = ids,
+                   .spans = span,
+                   .span_count = 1,
+                   .rows = span->rows,
+                   .capacity = session->stream ? hd_stream_size(session->stream) : session->capacity};
+}
+
 /* Running sums cannot go back: where they hold something else than the session, its tokens run once more. */
 static heed_status replay(heed_session *session) {
   hd_running *running = session->running;
@@ -183,16 +199,8 @@ static heed_status replay(heed_session *session) {
   for (int64_t begin = 0, n; begin < session->length; begin += n) {
     n = HD_MIN(session->scratch.rows, session->length - begin);
     const hd_span span = {.rows = n, .first = begin};
-    HD_TRY(hd_transformer_run(&(hd_pass){.context = session->context,
-                                         .model = session->model,
-                                         .cache = session->cache,
-                                         .running = running,
-                                         .scratch = &session->scratch,
-                                         .ids = session->ids + begin,
-                                         .spans = &span,
-                                         .span_count = 1,
-                                         .rows = n,
-                                         .capacity = session->capacity}));
+    const hd_pass pass = pass_of(session, session->ids + begin, &span);
+    HD_TRY(hd_transformer_run(&pass));
   }
   return HEED_OK;
 }
@@ -202,6 +210,23 @@ static heed_status hold(heed_session *session) {
   if (session->running) return replay(session);
   for (int64_t i = 0; i < session->model->spec.layers; i++)
     HD_TRY(heed_cache_truncate(session->cache, i, HD_MIN(session->length, heed_cache_length(session->cache, i))));
+  return HEED_OK;
+}
+
+/* In a decoder with LSH attention who meets whom depends on the whole text: it runs anew, in one pass. The tokens lie behind those that the session holds. */
+static heed_status run_anew(heed_session *session, const int32_t *ids, int64_t count, float *logits, int64_t rows,
+                            const heed_watch *watch) {
+  const hd_span span = {.rows = session->length + count};
+  for (int64_t i = 0; i < session->model->spec.layers; i++) HD_TRY(heed_cache_truncate(session->cache, i, 0));
+  HD_TRY(hd_scratch_reserve(session->context, &session->model->spec, &session->scratch, span.rows));
+  memcpy(session->ids + session->length, ids, (size_t)count * sizeof *ids);
+  hd_pass pass = pass_of(session, session->ids, &span);
+  pass.logits = logits;
+  pass.logit_rows = logits ? rows : 0;
+  pass.watch = watch;
+  pass.progress_total = count > 1 ? span.rows : 0;
+  HD_TRY(hd_transformer_run(&pass));
+  take(session, ids, count);
   return HEED_OK;
 }
 
@@ -217,11 +242,15 @@ heed_status heed_session_run(heed_session *session, const int32_t *ids, int64_t 
   const int64_t straight = straight_rows(session, count), start = session->length;
   HD_REQUIRE(!given || straight == count, context, HEED_E_UNSUPPORTED, "%s: a stream that lets tokens go cannot be watched",
              session->model->name);
+  const bool anew = !spec->bidirectional && hd_kinds_lsh(&session->model->kinds);
+  HD_REQUIRE(!given || !anew || start == 0, context, HEED_E_UNSUPPORTED,
+             "%s: a layer has LSH attention, whose weights are known only of a run that begins with the first token", session->model->name);
 
   // A record covers all queries of the run, so a watched run is one pass; the n × m weights are then its memory anyway. An encoder's tokens see those behind them.
   const int64_t chunk = HD_MIN(given || spec->bidirectional ? count : session->chunk, count);
   const int64_t kept = session->stream ? 2 * hd_stream_size(session->stream) : session->length + count;
   HD_TRY(hd_grow(context, "the tokens of a session", &session->ids, &session->ids_capacity, kept, sizeof *ids));
+  if (anew) return run_anew(session, ids, count, logits, rows, given ? &watch : NULL);
   HD_TRY(hold(session));
   HD_TRY(hd_scratch_reserve(context, spec, &session->scratch, chunk));
   if (session->running) session->running->length = -1; // until the run has ended well
@@ -229,23 +258,13 @@ heed_status heed_session_run(heed_session *session, const int32_t *ids, int64_t 
     n = begin < straight ? HD_MIN(chunk, straight - begin) : 1;
     const int64_t wanted = logits ? rows_within(count, rows, begin, n) : 0;
     const hd_span span = {.rows = n, .first = start + begin};
-    HD_TRY(hd_transformer_run(&(hd_pass){.context = context,
-                                         .model = session->model,
-                                         .cache = session->cache,
-                                         .cross = session->cross,
-                                         .running = session->running,
-                                         .stream = session->stream,
-                                         .scratch = &session->scratch,
-                                         .ids = ids + begin,
-                                         .spans = &span,
-                                         .span_count = 1,
-                                         .rows = n,
-                                         .capacity = session->stream ? hd_stream_size(session->stream) : session->capacity,
-                                         .logits = logits,
-                                         .logit_rows = wanted,
-                                         .watch = given ? &watch : NULL,
-                                         .progress_done = begin,
-                                         .progress_total = count > 1 ? count : 0}));
+    hd_pass pass = pass_of(session, ids + begin, &span);
+    pass.logits = logits;
+    pass.logit_rows = wanted;
+    pass.watch = given ? &watch : NULL;
+    pass.progress_done = begin;
+    pass.progress_total = count > 1 ? count : 0;
+    HD_TRY(hd_transformer_run(&pass));
     if (wanted) logits += wanted * hd_spec_outputs(spec);
     if (begin + n < straight) continue;
     // Only now: after an error the session holds what it held, and the next run drops what layers have beyond.

@@ -67,7 +67,10 @@ heed_status hd_transformer_run(const hd_pass *pass);
 struct hd_mixing {
   heed_stage stage;
   int64_t layer, keys, row; /* row: of the pass, the first of the entries */
-  bool linear;              /* what was computed is linear attention; `attention` is what exact attention would be */
+  /* What was computed is not `attention`, which is then what exact attention would be: finds the weights that it implies, [n_heads, rows, rows]; NULL: it is. `shows`: also visible [the same],
+   * 1 where rows met, which is NULL where that says nothing. */
+  heed_status (*implied)(const hd_pass *pass, int64_t layer, int64_t n_heads, const int64_t *heads, float *weights, uint8_t *visible);
+  bool shows;
   const heed_attention *attention;
   heed_view q, out; /* [entries, heads, rows, head_dim] */
   const hd_source *k, *v;

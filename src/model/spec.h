@@ -116,6 +116,9 @@ static inline int64_t hd_spec_outputs(const hd_transformer_spec *spec) {
 static inline bool hd_spec_transforms(const hd_transformer_spec *spec) { return spec->head == HEED_HEAD_TOKENS && spec->head_transform; }
 static inline bool hd_spec_head_is_embedding(const hd_transformer_spec *spec) { return spec->head == HEED_HEAD_TOKENS && spec->tied; }
 
+/* Numbers of a row of queries, keys and values in a pass. (LSH attention, which has no keys of its own, leaves the last of them unused.) */
+static inline int64_t hd_spec_qkv(const hd_transformer_spec *spec) { return (spec->heads + 2 * spec->kv_heads) * spec->head_dim; }
+
 /* Whether queries and keys turn, and whether a session ends where the table of positions does. */
 static inline bool hd_spec_rotates(const hd_transformer_spec *spec) {
   return spec->positions == HD_POSITIONS_ROTARY_HALF || spec->positions == HD_POSITIONS_ROTARY_INTERLEAVED;

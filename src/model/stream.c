@@ -14,7 +14,7 @@ static heed_status check(heed_context *context, const heed_model *model, int64_t
   for (int64_t i = 0; i < spec->layers; i++) {
     const int64_t own = hd_spec_window(spec, i);
     const hd_attention_kind kind = hd_kind_of(&model->kinds, i);
-    HD_REQUIRE(!kind.pattern && !kind.linear, context, HEED_E_UNSUPPORTED,
+    HD_REQUIRE(!kind.pattern && !kind.linear && !kind.rounds, context, HEED_E_UNSUPPORTED,
                "%s: a stream is a window of its own, but layer %lld attends with \"%.64s\"", model->name, (long long)i, kind.text);
     HD_REQUIRE(own == 0 || own >= sinks + window, context, HEED_E_UNSUPPORTED,
                "%s: a stream of %lld tokens, but layer %lld has a window of its own of %lld", model->name, (long long)(sinks + window),

@@ -2,6 +2,7 @@
  *
  * A pass takes rows of one or more sequences through all layers. Products, attention and row operations each give a row the same bits
  * whatever other rows are in the call; so a prompt may be cut into passes anywhere, which the session does. */
+#include "hashed.h"
 #include "rows.h"
 #include "running.h"
 #include "stream.h"
@@ -78,6 +79,9 @@ static heed_status feed_forward(const hd_pass *pass, int64_t i) {
 
 /* ---- attention ------------------------------------------------------------------------------------------------------------ */
 
+static bool is_hashed(const hd_pass *pass, int64_t layer) { return hd_kind_of(&pass->model->kinds, layer).rounds > 0; }
+static bool is_linear(const hd_pass *pass, int64_t layer) { return hd_kind_of(&pass->model->kinds, layer).linear; }
+
 /* Rows [heads, rows, head_dim] turn by tables [rows, rotary_dim/2]. */
 static heed_status turn_rows(const hd_pass *pass, const heed_view *rows, float *cosines, float *sines, const heed_view *out) {
   const hd_transformer_spec *spec = &pass->model->spec;
@@ -91,19 +95,20 @@ static heed_status turn_rows(const hd_pass *pass, const heed_view *rows, float *
   return heed_rope_apply(pass->context, &rope, rows, out);
 }
 
-/* Queries and keys turn to their positions, by the tables of this pass. Keys lie behind queries: one sweep turns both. */
-static heed_status turn(const hd_pass *pass, int64_t layer, int64_t qkv_stride) {
+/* Queries and keys turn to their positions, by the tables of this pass. Keys lie behind queries: one sweep turns both, and where queries are the keys there are no more. */
+static heed_status turn(const hd_pass *pass, int64_t layer) {
   const hd_transformer_spec *spec = &pass->model->spec;
   hd_scratch *s = pass->scratch;
   const bool local = hd_spec_turns_locally(spec, layer);
-  const heed_view rows = {s->qkv, HEED_F32, 3, {spec->heads + spec->kv_heads, pass->rows, spec->head_dim}, {spec->head_dim, qkv_stride, 1}};
+  const int64_t heads = spec->heads + (is_hashed(pass, layer) ? 0 : spec->kv_heads);
+  const heed_view rows = {s->qkv, HEED_F32, 3, {heads, pass->rows, spec->head_dim}, {spec->head_dim, hd_spec_qkv(spec), 1}};
   return turn_rows(pass, &rows, local ? s->local_cosine : s->cosine, local ? s->local_sine : s->sine, &rows);
 }
 
 /* Queries and keys normed before they turn. */
 static void norm_sides(const hd_pass *pass, const hd_layer *layer) {
   const hd_transformer_spec *spec = &pass->model->spec;
-  const int64_t d = spec->head_dim, q = spec->heads * d, kv = spec->kv_heads * d, stride = layer->qkv.outputs;
+  const int64_t d = spec->head_dim, q = spec->heads * d, kv = spec->kv_heads * d, stride = hd_spec_qkv(spec);
   const bool row = spec->side_norm == HD_SIDE_NORM_ROW;
   float *x = pass->scratch->qkv;
   hd_rows_norm_parts(pass->context, spec, &layer->query_norm, x, pass->rows, stride, row ? 1 : spec->heads, row ? q : d);
@@ -112,7 +117,7 @@ static void norm_sides(const hd_pass *pass, const hd_layer *layer) {
 
 /* Columns [column, column + heads · head_dim) of rows of qkv. */
 static heed_view heads_of(const hd_pass *pass, int64_t row, int64_t rows, int64_t column, int64_t heads) {
-  const int64_t d = pass->model->spec.head_dim, stride = pass->model->layers->qkv.outputs;
+  const int64_t d = pass->model->spec.head_dim, stride = hd_spec_qkv(&pass->model->spec);
   return (heed_view){pass->scratch->qkv + row * stride + column, HEED_F32, 3, {heads, rows, d}, {d, stride, 1}};
 }
 
@@ -123,7 +128,7 @@ static heed_status store(const hd_pass *pass, int64_t layer) {
   int64_t row = 0;
   if (pass->branches) {
     const float *keys = pass->scratch->qkv + q;
-    hd_branches_put(pass->branches, layer, keys, keys + kv, pass->model->layers->qkv.outputs);
+    hd_branches_put(pass->branches, layer, keys, keys + kv, hd_spec_qkv(&pass->model->spec));
     return HEED_OK;
   }
   for (const hd_span *span = pass->spans; span < pass->spans + pass->span_count; row += span++->rows) {
@@ -147,7 +152,7 @@ static heed_view sinks_of(const hd_pass *pass, float *keys, int64_t first, int64
 static void keep_sinks(const hd_pass *pass, int64_t layer) {
   const hd_stream *stream = pass->stream;
   const hd_transformer_spec *spec = &pass->model->spec;
-  const int64_t width = spec->kv_heads * spec->head_dim, stride = pass->model->layers->qkv.outputs, first = pass->spans->first;
+  const int64_t width = spec->kv_heads * spec->head_dim, stride = hd_spec_qkv(&pass->model->spec), first = pass->spans->first;
   for (int64_t i = first; i < HD_MIN(first + pass->rows, stream->sinks); i++)
     memcpy(hd_stream_keys(stream, spec, layer) + i * width, pass->scratch->qkv + (i - first) * stride + spec->heads * spec->head_dim,
            (size_t)width * sizeof(float));
@@ -232,7 +237,7 @@ static heed_status source_of(const hd_pass *pass, heed_stage stage, int64_t laye
   const hd_transformer_spec *spec = &pass->model->spec;
   if (stage != HEED_STAGE_CROSS && spec->bidirectional) {
     const int64_t column = (spec->heads + (values ? spec->kv_heads : 0)) * spec->head_dim;
-    const heed_view view = grid_of(e, pass->scratch->qkv + column, pass->model->layers->qkv.outputs, spec->kv_heads, spec->head_dim);
+    const heed_view view = grid_of(e, pass->scratch->qkv + column, hd_spec_qkv(&pass->model->spec), spec->kv_heads, spec->head_dim);
     return hd_source_of_view(pass->context, &view, values ? "v" : "k", out);
   }
   if (stage != HEED_STAGE_CROSS && pass->branches) hd_source_of_branches(pass->branches, layer, e->row, e->count, values, out);
@@ -315,7 +320,7 @@ static heed_status attend(const hd_pass *pass, heed_stage stage, int64_t layer, 
 /* The same in a layer of linear attention. Whoever looks at it sees exact attention of the same queries and keys beside it. */
 static heed_status attend_linear(const hd_pass *pass, int64_t layer) {
   const hd_transformer_spec *spec = &pass->model->spec;
-  const int64_t d = spec->head_dim, q = spec->heads * d, kv = spec->kv_heads * d, stride = pass->model->layers->qkv.outputs;
+  const int64_t d = spec->head_dim, q = spec->heads * d, kv = spec->kv_heads * d, stride = hd_spec_qkv(&pass->model->spec);
   HD_TRY(hd_linear_attend(pass, layer));
   if (!watches(pass->watch, layer)) return HEED_OK;
   const entries e = {.rows = pass->rows, .count = 1, .offset = (int64_t[]){pass->spans->first}};
@@ -328,7 +333,7 @@ static heed_status attend_linear(const hd_pass *pass, int64_t layer) {
   const hd_mixing mixing = {.stage = pass->stage,
                             .layer = layer,
                             .keys = pass->rows,
-                            .linear = true,
+                            .implied = hd_linear_weights,
                             .attention = &exact,
                             .q = grid_of(&e, pass->scratch->qkv, stride, spec->heads, d),
                             .out = grid_of(&e, pass->scratch->mixed, q, spec->heads, d),
@@ -337,13 +342,20 @@ static heed_status attend_linear(const hd_pass *pass, int64_t layer) {
   return hd_watch_layer(pass, &mixing);
 }
 
+static heed_status attend_hashed(const hd_pass *pass, int64_t layer) {
+  HD_TRY(hd_hashed_attend(pass, layer));
+  return watches(pass->watch, layer) ? hd_hashed_watch(pass, layer) : HEED_OK;
+}
+
 /* The attention of a sublayer has been prepared in qkv: the rest of it. */
 static heed_status attend_and_add(const hd_pass *pass, heed_stage stage, int64_t layer, int64_t q_stride, const hd_stack *output,
                                   const hd_norm *norm, const hd_norm *post) {
   const hd_transformer_spec *spec = &pass->model->spec;
   hd_scratch *s = pass->scratch;
-  const bool linear = stage != HEED_STAGE_CROSS && hd_kind_of(&pass->model->kinds, layer).linear;
-  HD_TRY(linear ? attend_linear(pass, layer) : attend(pass, stage, layer, q_stride));
+  const bool own = stage != HEED_STAGE_CROSS;
+  if (own && is_linear(pass, layer)) HD_TRY(attend_linear(pass, layer));
+  else if (own && is_hashed(pass, layer)) HD_TRY(attend_hashed(pass, layer));
+  else HD_TRY(attend(pass, stage, layer, q_stride));
   HD_TRY(hd_stack_product(pass->context, output, s->mixed, pass->rows, spec->heads * spec->head_dim, s->h, spec->width));
   sublayer_add(pass, norm, post);
   return HEED_OK;
@@ -352,13 +364,14 @@ static heed_status attend_and_add(const hd_pass *pass, heed_stage stage, int64_t
 static heed_status self_attention(const hd_pass *pass, int64_t i) {
   const hd_transformer_spec *spec = &pass->model->spec;
   const hd_layer *layer = &pass->model->layers[i];
-  const int64_t stride = layer->qkv.outputs;
+  const int64_t stride = hd_spec_qkv(spec);
   const float *in = sublayer_input(pass, &layer->attention_norm);
   HD_TRY(hd_stack_product(pass->context, &layer->qkv, in, pass->rows, spec->width, pass->scratch->qkv, stride));
   if (spec->side_norm != HD_SIDE_NORM_NONE) norm_sides(pass, layer);
   if (pass->stream) keep_sinks(pass, i);
-  if (hd_spec_rotates(spec)) HD_TRY(turn(pass, i, stride));
-  if (!spec->bidirectional && !hd_kind_of(&pass->model->kinds, i).linear) HD_TRY((wraps(pass) ? store_in_stream : store)(pass, i));
+  if (hd_spec_rotates(spec)) HD_TRY(turn(pass, i));
+  const bool kept = !spec->bidirectional && !is_linear(pass, i) && !is_hashed(pass, i);
+  if (kept) HD_TRY((wraps(pass) ? store_in_stream : store)(pass, i));
   if (spec->parallel) HD_TRY(feed_forward(pass, i)); // both read this stream, which attention needs no more
   return attend_and_add(pass, pass->stage, i, stride, &layer->output, &layer->attention_norm, &layer->attention_post);
 }

@@ -2,7 +2,7 @@
  *
  * Weights are computed anew from the queries and the keys where they lie, with the maximum and sum of the very rows, so the fused kernel stays as it is and watching changes no bit of
  * what the model computes. Only an edit replaces its result. */
-#include "running.h"
+#include "session.h"
 
 heed_status hd_watch_check(heed_context *context, const heed_model *model, const heed_watch *watch) {
   HD_REQUIRE(watch->record || watch->edit, context, HEED_E_ARGUMENT, "a watch needs a callback: record or edit");
@@ -52,8 +52,10 @@ static heed_status compute_weights(recording *in) {
   heed_view view = heed_view_of(record->weights, HEED_F32, 4, (int64_t[]){1, heads, record->queries, record->keys});
   if (heads == 0) return HEED_OK;
   const heed_attention_rows asked = {.size = sizeof asked, .n_heads = heads, .heads = in->heads};
-  if (in->mixing->linear) {
-    HD_TRY(hd_linear_weights(in->pass, in->mixing->layer, heads, in->heads, record->weights));
+  if (in->mixing->implied) {
+    if (in->mixing->shows) HD_TRY(hd_allocate(context, "the pattern under watch", in->weights, 1, &in->visible));
+    record->visible = in->visible;
+    HD_TRY(in->mixing->implied(in->pass, in->mixing->layer, heads, in->heads, record->weights, in->visible));
     HD_TRY(hd_allocate(context, "the exact weights under watch", in->weights, sizeof(float), &in->exact));
     view.data = in->exact;
     record->exact = in->exact;
@@ -67,7 +69,7 @@ static heed_status find_visible(recording *in) {
   const hd_transformer_spec *spec = &in->pass->model->spec;
   heed_layer_record *record = &in->record;
   const int64_t head = record->queries * record->keys; // its weights fit in 64 bits, and a byte is less
-  if (!in->mixing->attention->pattern || in->mixing->linear) return HEED_OK;
+  if (!in->mixing->attention->pattern || in->mixing->implied) return HEED_OK;
   HD_REQUIRE(hd_mul(head, spec->heads, &in->all_count), context, HEED_E_OVERFLOW, "the pattern under watch does not fit in memory");
   HD_TRY(hd_allocate(context, "the pattern under watch", in->all_count, 1, &in->all_visible));
   HD_TRY(hd_allocate(context, "the pattern under watch", in->weights, 1, &in->visible));

@@ -239,11 +239,12 @@ static heed_status load_distances(loader *in, int64_t i, hd_layer *layer) {
 
 static heed_status load_layer(loader *in, int64_t i, hd_layer *layer) {
   const hd_transformer_spec *spec = &in->model->spec;
+  const hd_attention_kind kind = hd_kind_of(&in->model->kinds, i);
   int64_t q = spec->heads * spec->head_dim, kv = spec->kv_heads * spec->head_dim;
   bool fused = in->config->spelling->tensors[HD_SLOT_QKV] != NULL;
   bool gated = spec->feed_forward_kind == HD_FEED_FORWARD_GATED;
   part split[] = {{HD_SLOT_QUERY, q, NULL, 0}, {HD_SLOT_KEY, kv, NULL, 0}, {HD_SLOT_VALUE, kv, NULL, 0}},
-       whole[] = {{HD_SLOT_QKV, q + 2 * kv, NULL, in->config->spelling->head_by_head ? spec->heads : 0}};
+       whole[] = {{HD_SLOT_QKV, hd_kind_columns(&kind, spec), NULL, in->config->spelling->head_by_head ? spec->heads : 0}};
   part output[] = {{HD_SLOT_OUTPUT, spec->width, NULL, 0}}, down[] = {{HD_SLOT_DOWN, spec->width, NULL, 0}};
   const hd_slot beside_gate = in->config->spelling->tensors[HD_SLOT_GATED_UP] ? HD_SLOT_GATED_UP : HD_SLOT_UP;
   part up[] = {{HD_SLOT_GATE, spec->feed_forward, NULL, 0}, {gated ? beside_gate : HD_SLOT_UP, spec->feed_forward, NULL, 0}};

@@ -25,7 +25,8 @@ static projected project(heed_tape *tape, const heed_nn_attention *layer, heed_t
   projected p = {0};
   int64_t heads = layer->heads, kv = layer->kv_heads ? layer->kv_heads : heads;
   if (layer->w_qkv) {
-    p.q = turn(tape, layer, heads + kv, heads + 2 * kv, heed_tape_linear(tape, x_query, layer->w_qkv, layer->b_qkv));
+    const int64_t turning = layer->lsh ? heads : heads + kv;
+    p.q = turn(tape, layer, turning, turning + kv, heed_tape_linear(tape, x_query, layer->w_qkv, layer->b_qkv));
     return p;
   }
   p.q = turn(tape, layer, heads, heads, heed_tape_linear(tape, x_query, layer->w_q, layer->b_q));
@@ -48,6 +49,12 @@ static heed_status check(heed_context *context, const heed_nn_attention *layer, 
              "heed_nn_attention: w_kv is for keys and values of one input, but there are two");
   HD_REQUIRE(layer->w_qkv || (layer->w_q && (layer->w_kv || (layer->w_k && layer->w_v))), context, HEED_E_ARGUMENT,
              "heed_nn_attention: weights are missing: w_qkv, or w_q and w_kv, or w_q, w_k and w_v");
+  if (!layer->lsh) return HEED_OK;
+  HD_REQUIRE(layer->w_qkv, context, HEED_E_ARGUMENT, "heed_nn_attention: LSH attention is self-attention with w_qkv");
+  HD_REQUIRE(!layer->linear, context, HEED_E_ARGUMENT, "heed_nn_attention: linear and LSH attention at once");
+  HD_REQUIRE(layer->kv_heads == 0 || layer->kv_heads == layer->heads, context, HEED_E_ARGUMENT,
+             "heed_nn_attention: with LSH attention heads cannot share keys (got %lld heads, %lld of keys and values)",
+             (long long)layer->heads, (long long)layer->kv_heads);
   return HEED_OK;
 }
 
@@ -61,7 +68,8 @@ static heed_status look(heed_context *context, const heed_nn_attention *layer, c
   const heed_view q = {hd_value(p->q), HEED_F32, 4, {batch, heads, n, d}, {n * q_columns, d, q_columns, 1}};
   const heed_view k = {hd_value(of_k) + (p->k ? 0 : heads * d), HEED_F32, 4, {batch, kv, rows, d}, {rows * columns, d, columns, 1}};
   heed_attention attention = {.size = sizeof attention};
-  HD_REQUIRE(!layer->linear, context, HEED_E_UNSUPPORTED, "heed_nn_attention: the weights of linear attention cannot be looked at");
+  HD_REQUIRE(!layer->linear && !layer->lsh, context, HEED_E_UNSUPPORTED,
+             "heed_nn_attention: the weights of linear and of LSH attention cannot be looked at");
   HD_TRY(hd_options_read(context, "heed_attention", layer->attention, &attention, sizeof attention));
   const heed_view bias = heed_tensor_value(layer->bias), sink = heed_tensor_value(layer->sink);
   if (layer->bias) attention.bias = &bias;
@@ -80,7 +88,7 @@ static heed_status look(heed_context *context, const heed_nn_attention *layer, c
   return heed_attention_weights(context, &attention, &q, &k, NULL, weights);
 }
 
-/* Rows of heads, by exact or by linear attention; r: distances, NULL: there are none. */
+/* Rows of heads, by exact, linear or LSH attention; r: distances, NULL: there are none. */
 static heed_tensor *meet(heed_tape *tape, const heed_nn_attention *layer, const projected *p, heed_tensor *r) {
   if (layer->linear) {
     heed_tape_linear_attention_options linear = {.size = sizeof linear};
@@ -90,6 +98,13 @@ static heed_tensor *meet(heed_tape *tape, const heed_nn_attention *layer, const 
     linear.heads = layer->heads;
     linear.kv_heads = layer->kv_heads;
     return heed_tape_linear_attention(tape, &linear, p->q, p->k, p->v);
+  }
+  if (layer->lsh) {
+    heed_tape_lsh_attention_options lsh = {.size = sizeof lsh};
+    if (!hd_tape_note(tape, hd_options_read(hd_tape_context(tape), "heed_tape_lsh_attention_options", layer->lsh, &lsh, sizeof lsh)))
+      return NULL;
+    lsh.heads = layer->heads;
+    return heed_tape_lsh_attention(tape, &lsh, p->q, NULL);
   }
   const heed_tape_attention_options options = {.size = sizeof options,
                                                .heads = layer->heads,
