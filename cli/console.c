@@ -189,13 +189,16 @@ void interrupt_on_termination(void) {
     if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN) sigaction(numbers[i], &action, NULL); // nohup
 }
 
-int context_open(const common_values *common, heed_context **out) {
+int context_open(const common_values *common, heed_context **out) { return context_open_on(common, &(heed_allocator){0}, out); }
+
+int context_open_on(const common_values *common, const heed_allocator *allocator, heed_context **out) {
   heed_level level = common->level ? heed_level_from_name(common->level) : HEED_LEVEL_AUTO;
   if (!heed_level_available(level))
     return error_of(EXIT_UNSUPPORTED, "--level %s: this processor does not have it (`heed info` lists what it has)", common->level);
   struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
   sigaction(SIGINT, &action, NULL);
-  heed_options options = {.size = sizeof options, .threads = (int)common->threads, .level = level, .progress = on_progress};
+  heed_options options = {
+      .size = sizeof options, .threads = (int)common->threads, .level = level, .allocator = *allocator, .progress = on_progress};
   return check(NULL, heed_context_new(&options, out));
 }
 

@@ -45,6 +45,8 @@ void *grown(const char *what, void *array, int64_t *room, int64_t needed, size_t
 
 /* A context with the chosen threads and level, whose long work shows a progress bar and stops at Ctrl-C. */
 int context_open(const common_values *common, heed_context **out);
+/* One whose memory comes from `allocator`. */
+int context_open_on(const common_values *common, const heed_allocator *allocator, heed_context **out);
 /* Draws nothing until progress_show(true): for work that writes to the terminal itself. */
 void progress_show(bool show);
 /* Long work outside the library; returns false once Ctrl-C was pressed. */

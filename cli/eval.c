@@ -232,6 +232,14 @@ static int check_untranslated(const loaded *m, const values *v) {
   return given ? usage_error("--%s: %s does not translate", given, m->info.name) : EXIT_OK;
 }
 
+/* Positions that are computed, or lie in the scores, end nowhere; where they are learned the library knows how many there are. */
+static int open_session(const loaded *m, int64_t length, heed_session **out) {
+  const heed_session_options options = {.size = sizeof options, .capacity = length};
+  const heed_status status = heed_session_new(m->context, m->model, &options, out);
+  if (status == HEED_E_ARGUMENT) return usage_error("--context: %s", heed_error(m->context));
+  return check(m->context, status);
+}
+
 static int run(const void *pointer) {
   const values *v = pointer;
   loaded m = {0};
@@ -254,11 +262,8 @@ static int run(const void *pointer) {
   if (v->context && is_task) TRY(usage_error("--context: %s is asked for its task, whose sequences have one length", m.info.name));
   if (v->count && !is_task) TRY(usage_error("--count: %s is asked for a text, which is read whole", m.info.name));
   int64_t length = is_task ? heed_task_length(&trained.task) : v->context ? v->context : m.info.context;
-  if (length > m.info.context)
-    TRY(usage_error("--context: got %lld, the model has %lld positions", (long long)length, (long long)m.info.context));
+  TRY(open_session(&m, length, &session));
   logits = allocate("logits", length * m.info.outputs, sizeof *logits);
-  const heed_session_options options = {.size = sizeof options, .capacity = length};
-  TRY(check(m.context, heed_session_new(m.context, m.model, &options, &session)));
   if (is_labels) {
     const bool apart = v->data || trained.validation[0]; // a file that training has not seen
     const char *file = v->data ? v->data : apart ? trained.validation : trained.data;
@@ -281,7 +286,8 @@ static const option options[] = {
     OPTION("MODEL", 0, TEXT, "MODEL", model, "a trained directory, or any model heed reads", .required = true),
     OPTION("data", 0, TEXT, "FILE", data,
            "a text, or labelled texts, all of it (default: the held-out part of what the model was trained on)"),
-    OPTION("context", 0, WHOLE, "N", context, "tokens of a window (default: the model's positions)", .low = 1, .high = 1e9),
+    OPTION("context", 0, WHOLE, "N", context, "tokens of a window (default: the model's positions; more where those are not learned)",
+           .low = 1, .high = 1e9),
     OPTION("targets", 0, TEXT, "FILE", targets, "who translates: the targets, a line each, where --data has sources alone"),
     OPTION("count", 'n', WHOLE, "N", count, "sequences of a task (default 2000); pairs of a file, at most", .low = 1, .high = 1e9),
     SEARCH_OPTIONS(search),
@@ -292,7 +298,8 @@ const command command_eval = {
     .name = "eval",
     .summary = "measure loss, perplexity, bits a character, or exact answers",
     .about =
-        "Cuts a text into windows of the model's context, without overlap, and prints the mean loss of a token in nats, the "
+        "Cuts a text into windows of the model's context, or of --context, without overlap, and prints the mean loss of a token in nats, "
+        "the "
         "perplexity and the bits a character. A model trained on a task is asked sequences that training never showed: the exact "
         "match is the share that it "
         "gets right to the letter. An encoder is asked for masked tokens, the same for the same --seed: loss and perplexity are "

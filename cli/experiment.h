@@ -6,7 +6,7 @@
 
 #include "output.h"
 
-/* The values of every experiment. */
+/* The values of every experiment; the first member where one has options of its own. */
 typedef struct experiment_values {
   common_values common;
   int64_t steps; /* of each training; 0: the experiment's own */
@@ -23,7 +23,7 @@ typedef struct curve {
   double *x, *y;
 } curve;
 
-enum { CURVES_MAX = 8, PANELS_MAX = 4, CELLS_MAX = 10, ROWS_MAX = 64, CELL_MAX = 48 };
+enum { CURVES_MAX = 16, PANELS_MAX = 6, CELLS_MAX = 10, ROWS_MAX = 64, CELL_MAX = 48 };
 
 typedef struct panel {
   char title[96];
@@ -40,7 +40,7 @@ typedef struct experiment {
   panel panels[PANELS_MAX];
   int columns, rows, at; /* of the table; the next cell */
   char cells[ROWS_MAX][CELLS_MAX][CELL_MAX];
-  char finding[1024];
+  char finding[2048];
 } experiment;
 
 /* The names are the caller's for as long as the experiment lasts. base: of a logarithmic axis, 0 for a linear one. */
@@ -65,19 +65,26 @@ int64_t dice(uint64_t *state, int64_t below);
 /* Runs `measure` and shows what it found. */
 int experiment_run(const char *title, int (*measure)(experiment *e), const void *values);
 
-/* The tail of an experiment's table of options, its values being `experiment_values`. */
-typedef experiment_values values;
+/* Options of all experiments, the tail of each table, and of those that train. */
+#define EXPERIMENT_OPTION(name_, letter_, kind_, value_, field_, help_, ...)                                                               \
+  {                                                                                                                                        \
+    .name = name_, .letter = letter_, .kind = OPTION_##kind_, .value = value_, .at = offsetof(experiment_values, field_), .help = help_,   \
+    __VA_ARGS__                                                                                                                            \
+  }
 #define EXPERIMENT_OPTIONS                                                                                                                 \
-  OPTION("output", 'o', TEXTS, "FILE", outputs, "also draw a picture: .svg, .png or .html; may be repeated"),                              \
-      OPTION("csv", 0, TEXT, "FILE", csv, "also write every point that was measured; - is standard output, without the table"),            \
-      OPTION("quick", 0, FLAG, NULL, quick, "a run of a second or two that shows the form and proves nothing"),                            \
-      OPTION("background", 0, CHOICE, "WHICH", background, "the picture's paper (auto: as its reader prefers; a PNG is light)",            \
-             .choices = "auto|dark|light"),                                                                                                \
+  EXPERIMENT_OPTION("output", 'o', TEXTS, "FILE", outputs, "also draw a picture: .svg, .png or .html; may be repeated"),                   \
+      EXPERIMENT_OPTION("csv", 0, TEXT, "FILE", csv, "also write every point that was measured; - is standard output, without the table"), \
+      EXPERIMENT_OPTION("quick", 0, FLAG, NULL, quick, "a run of a second or two that shows the form and proves nothing"),                 \
+      EXPERIMENT_OPTION("background", 0, CHOICE, "WHICH", background, "the picture's paper (auto: as its reader prefers; a PNG is light)", \
+                        .choices = "auto|dark|light"),                                                                                     \
   {                                                                                                                                        \
     0                                                                                                                                      \
   }
-#define EXPERIMENT_STEPS OPTION("steps", 0, WHOLE, "N", steps, "steps of each training (default: enough)", .low = 1, .high = 1e6)
+#define EXPERIMENT_STEPS EXPERIMENT_OPTION("steps", 0, WHOLE, "N", steps, "steps of each training (default: enough)", .low = 1, .high = 1e6)
+#define EXPERIMENT_TAKES .takes = TAKES_MACHINE | TAKES_JSON | TAKES_SEED
+#define EXPERIMENT_DEFAULTS                                                                                                                \
+  { .background = "auto" }
 #define EXPERIMENT_COMMON                                                                                                                  \
-  .takes = TAKES_MACHINE | TAKES_JSON | TAKES_SEED, .values_size = sizeof(values), .defaults = &(const values) { .background = "auto" }
+  EXPERIMENT_TAKES, .values_size = sizeof(experiment_values), .defaults = &(const experiment_values)EXPERIMENT_DEFAULTS
 
 #endif

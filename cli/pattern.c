@@ -1,6 +1,7 @@
 /* pattern.c: `heed pattern`: who sees whom under a pattern, drawn, counted, and after how many layers every token has seen every other. */
 #include "arrays.h"
 #include "json.h"
+#include "reach.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -59,33 +60,18 @@ done:
 
 /* ---- how far it reaches -------------------------------------------------------------------------------------------------- */
 
-/* Layers until all that a token may ever see (those up to its own under a causal pattern, else all) has come to it. Row i of a set of bits holds what token i has: after another layer,
- * whatever those have whom it sees, by any head. */
+/* Layers until all that a token may ever see (those up to its own under a causal pattern, else all) has come to it. */
 static int follow(job *j, const values *v) {
-  const int64_t n = v->n, words = (n + 63) / 64;
-  const uint8_t *visible = j->visible.view.data;
-  uint64_t *has = allocate("who has what", n * words, sizeof *has), *next = allocate("who has what", n * words, sizeof *next);
+  const int64_t n = v->n;
   int code = EXIT_OK;
   bool grows = true, all = false;
-  for (int64_t i = 0; i < n; i++) has[i * words + i / 64] |= (uint64_t)1 << i % 64;
+  reach r;
+  reach_open(n, n, &r);
+  for (int64_t i = 0; i < n; i++) reach_put(&r, i, i);
   for (j->layers = 0; grows && !all; j->layers++) {
-    grows = false;
+    grows = reach_step(&r, j->visible.view.data, v->heads);
     all = true;
-    for (int64_t i = 0; i < n; i++) {
-      uint64_t *row = next + i * words;
-      int64_t missing = v->causal ? i + 1 : n;
-      memcpy(row, has + i * words, (size_t)words * sizeof *row); // a token's own row goes on beside attention
-      for (int64_t key = 0; key < n; key++) {
-        bool seen = false;
-        for (int64_t h = 0; h < v->heads; h++) seen |= visible[(h * n + i) * n + key];
-        for (int64_t w = 0; seen && w < words; w++) row[w] |= has[key * words + w];
-      }
-      for (int64_t w = 0; w < words; w++) missing -= __builtin_popcountll(row[w]);
-      all &= missing <= 0;
-      grows |= memcmp(row, has + i * words, (size_t)words * sizeof *row) != 0;
-    }
-    uint64_t *swap = has;
-    has = next, next = swap;
+    for (int64_t i = 0; i < n && all; i++) all = reach_count(&r, i) >= (v->causal ? i + 1 : n);
     if (!progress("reach", j->layers, n)) {
       code = EXIT_INTERRUPTED;
       break;
@@ -93,8 +79,7 @@ static int follow(job *j, const values *v) {
   }
   if (!all) j->layers = 0;
   j->followed = true;
-  free(has);
-  free(next);
+  reach_close(&r);
   return code;
 }
 

@@ -4,11 +4,12 @@
 import csv
 import io
 import json
+import os
 import re
 import unittest
 import xml.etree.ElementTree
 
-from cli_case import Case, EXPERIMENTS, FAILED, USAGE, heed, read_file
+from cli_case import BAD_FILE, Case, DATA, EXPERIMENTS, FAILED, STORIES, USAGE, heed, read_file
 
 
 class Experiment(Case):
@@ -107,6 +108,83 @@ class Experiment(Case):
         losses = [c for c in found["curves"] if c["over"] == "step"]
         self.assertEqual(len(losses), 6)
         return {("8" if i < 3 else "512", c["of"]): c["y"] for i, c in enumerate(losses)}
+
+    def losses_by_length(self, *arguments):
+        found = json.loads(self.prints("experiment", "extrapolation", "--quick", "--json", *arguments))
+        by = {over: {c["of"]: dict(zip(c["x"], c["y"])) for c in found["curves"] if c["over"] == over} for over in ("tokens of a stretch", "place")}
+        for of, losses in by["tokens of a stretch"].items():  # places and all tokens say the same
+            self.assertAlmostEqual(sum(by["place"][of].values()) / len(by["place"][of]), losses[max(losses)], places=6)
+        return by["tokens of a stretch"], found["finding"]
+
+    def test_extrapolation_reads_as_far_as_there_are_positions(self):
+        data = os.path.join(DATA, "text/excerpt.txt")
+        losses, finding = self.losses_by_length("--data", data)
+        for of, points in losses.items():
+            self.assertEqual(sorted(points), [64] if of == "learned" else [64, 128, 256, 512, 1024])
+            self.assertTrue(all(2 < y < 8 for y in points.values()), (of, points))
+        self.assertEqual(len(losses), 6)
+        self.assertIn("ids: 128 positions, allowed 64", finding)
+        self.assertNotEqual(losses, self.losses_by_length()[0])  # of sentences that are made
+        self.refuses(BAD_FILE, ["short.txt: too short", "got 10000"], "experiment", "extrapolation", "--data", self.path("short.txt", b"a" * 10000))
+
+    def test_scaling_counts_memory_and_stops(self):
+        found = json.loads(self.prints("experiment", "scaling", "--quick", "--backward", "--json"))
+        points = {(c["measure"], c["of"]): dict(zip(c["x"], c["y"])) for c in found["curves"]}
+        self.assertEqual(len(points), 4 * 11 + 2)
+        for (measure, of), values in points.items():
+            self.assertEqual(sorted(values), [512, 1024], (measure, of))
+            self.assertTrue(all(y > 0 for y in values.values()), (measure, of, values))
+        matrix, exact = points["MB", "weights, were they stored"], points["MB", "exact"]
+        self.assertEqual(matrix[1024], 2 * 4 * 1024**2 / 1e6)
+        self.assertLess(exact[1024], 1)
+        self.assertEqual(exact, self.memory_of_exact("--both-ways"))  # counted, so the same each time
+        stopped = json.loads(self.prints("experiment", "scaling", "--quick", "--limit", "0.001", "--heads", "64", "--json"))
+        lengths = {len(c["x"]) for c in stopped["curves"] if c["of"] in ("exact", "lsh:8")}
+        self.assertEqual(lengths, {1})
+        self.assertIn("where it stops: the next would take more than 0.001 s", stopped["finding"])
+
+    def memory_of_exact(self, *arguments):
+        found = json.loads(self.prints("experiment", "scaling", "--quick", "--json", *arguments))
+        return next(dict(zip(c["x"], c["y"])) for c in found["curves"] if (c["measure"], c["of"]) == ("MB", "exact"))
+
+    def errors(self, *arguments):
+        """By what is attended to, and by curve: errors over features, or over rounds."""
+        found = json.loads(self.prints("experiment", "approximation", "--quick", "--json", *arguments))
+        names = "positive, orthogonal", "positive, independent", "hyperbolic, orthogonal", "hyperbolic, independent", "mean of the values", "LSH", "mean of the values"
+        curves = [(c["of"], c["over"], c["y"]) for c in found["curves"]]
+        self.assertEqual([of for of, _, _ in curves], list(names) * (len(curves) // len(names)))
+        return [curves[i : i + len(names)] for i in range(0, len(curves), len(names))], found["finding"]
+
+    def test_approximation_on_random_numbers_and_on_a_model(self):
+        samples, finding = self.errors()
+        self.assertEqual(len(samples), 2)
+        self.assertIn("Only random numbers were looked at", finding)
+        for _, _, errors in samples[1][:4]:  # where weights are nearly alike features are enough
+            self.assertLess(errors[-1], errors[0])
+        for sample in samples:
+            lsh, mean = sample[5][2], sample[6][2]
+            self.assertEqual(lsh, sorted(lsh, reverse=True))
+            self.assertLess(lsh[-1], mean[-1])
+        samples, finding = self.errors("--model", STORIES, "--tokens", "300")
+        self.assertEqual(len(samples), 3)
+        self.assertNotIn("Only random", finding)
+        self.assertIn("(32 heads, 300 tokens, width 8)", finding)  # eight heads of four layers
+        self.assertLess(samples[2][5][2][-1], 0.1)  # 512 pairs of 300
+        self.refuses(USAGE, ["--data", "--model"], "experiment", "approximation", "--data", "x.txt")
+        self.refuses(BAD_FILE, "too short", "experiment", "approximation", "--quick", "--model", STORIES, "--data", self.path("short.txt", b"one two"))
+
+    def test_reach_is_what_arrives(self):
+        found = json.loads(self.prints("experiment", "reach", "--quick", "--json"))
+        seeking = {c["of"]: c["y"] for c in found["curves"] if c["measure"] == "what has arrived"}
+        self.assertEqual(len(seeking), 12)
+        layers = {of: next((i for i, y in enumerate(ys) if y > 0), 0) for of, ys in seeking.items()}
+        for of, ys in seeking.items():
+            self.assertEqual([y for y in ys if 0 < y < 0.99], [], of)  # nothing, and then all of it
+            n = layers[of]
+            self.assertIn(f"{n} layer{'s' if n > 1 else ''} with {of}" if n else f"never with {of}", found["finding"])
+        self.assertEqual((layers["full"], layers["window:256"], layers["logsparse"], layers["tree"]), (1, 2, 6, 0))
+        beyond = json.loads(self.prints("experiment", "reach", "--quick", "--json", "--distance", "499"))
+        self.assertIn("never with dilated:64:4", beyond["finding"])  # not a multiple of 4
 
     def test_refusals(self):
         self.refuses(USAGE, [".gif", ".svg"], "experiment", "scale", "-o", self.path("x.gif"))

@@ -133,6 +133,11 @@ class Results(Training):
             with open(os.path.join(run, "config.json"), encoding="utf-8") as file:
                 self.assertEqual(json.load(file)["model_type"], "gpt2" if positions == "learned" else "heed")
             self.assertLess(json.loads(self.prints("eval", run, "--json"))["loss"], 4)
+            longer = "eval", run, "--data", self.text, "--context", "200", "--json"
+            if positions == "learned":
+                self.refuses(USAGE, ["--context: ", "got 200, allowed 1..16"], *longer)
+            else:
+                self.assertLess(json.loads(self.prints(*longer))["loss"], 5)
             self.resumes(positions, "--steps", "3", "--positions", positions)
             self.refuses(FAILED, "positions: ", *self.gpt(positions, "--steps", "3", "--positions", "rope" if positions != "rope" else "t5", "--resume"))
 

@@ -223,6 +223,8 @@ static void put_words(const plot *p, double x, double y, hd_anchor anchor, bool 
 static const char *tick_name(const hd_scale *s, double at, char buffer[HD_NUMBER_NAME]) {
   // A tick at zero may have come out as a rounding error of the step.
   double value = s->base ? pow(s->base, at) : fabs(at) < s->step * 1e-6 ? 0 : at;
+  // Of powers of two the last digits are what one knows them by.
+  if (s->base == 2 && value >= 1 && value < 1e7) return snprintf(buffer, HD_NUMBER_NAME, "%.0f", value), buffer;
   return hd_number_name(value, buffer);
 }
 
@@ -247,13 +249,13 @@ static void put_axes(const plot *p) {
             p->panel->y.name.length);
 }
 
-/* A disc, a square, a diamond or a triangle: series can be told apart without colour. */
+/* A disc, a square, a diamond or a triangle: series can be told apart without colour, and where colours come round again by their marks. */
 static void put_mark(const plot *p, int64_t series, hd_place at, const char *hint) {
   static const struct {
     int corners;
     double turn, radius;
   } kinds[] = {{HD_MARK_CORNERS, 0, 3.2}, {4, 0.5, 4}, {4, 0, 4.3}, {3, -0.75, 4.3}, {3, 0.75, 4.3}, {6, 0, 3.8}};
-  const int kind = (int)(series % HD_COUNT(kinds)), corners = kinds[kind].corners;
+  const int kind = (int)((series + series / HD_SERIES_TONES) % HD_COUNT(kinds)), corners = kinds[kind].corners;
   hd_place corner[HD_MARK_CORNERS];
   for (int k = 0; k < corners; k++) {
     double angle = 2 * 3.14159265358979323846 * (k + kinds[kind].turn) / corners;
