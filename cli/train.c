@@ -113,7 +113,8 @@ static void fill_model(const train_values *v, heed_learner_options *model) {
   model->feed_forward = v->feed_forward;
   model->context = v->context;
   model->rotary = v->rotary;
-  if (v->positions) model->positions = (heed_positions)(choice_place(TRAIN_POSITIONS, v->positions) + 1);
+  if (v->positions && strchr(v->positions, '/')) model->layer_positions = v->positions;
+  else if (v->positions) model->positions = (heed_positions)(choice_place(TRAIN_POSITIONS, v->positions) + 1);
   model->attention = v->attention;
   model->no_bias = v->no_bias;
   model->untied = v->untied;
@@ -132,6 +133,8 @@ int train(const train_values *given, const heed_learner_options *form) {
   int code;
   if (!v.arch && !v.task && !v.data) return usage_error("--data: a text to train on is missing");
   if (!v.arch && v.validation && t.head == HEED_HEAD_TOKENS) return usage_error("--validation: goes with --objective class and labels");
+  if (v.positions && !strchr(v.positions, '/') && choice_place(TRAIN_POSITIONS, v.positions) < 0)
+    return usage_error("--positions: unknown kind \"%s\", known are " TRAIN_POSITIONS ", or several with '/' between them", v.positions);
   if (v.positions && v.rotary) return usage_error("--positions: given together with --rotary (one of them is enough)");
   train_settings_fill(&v);
   heed_learner_options model = *form;

@@ -9,10 +9,11 @@
 typedef train_values values;
 
 /* In the order of heed_positions, but for the first. */
-#define TRAIN_POSITIONS "learned|sinusoidal|rope|alibi|xl|t5"
+#define TRAIN_POSITIONS "learned|sinusoidal|rope|alibi|xl|t5|none"
 #define POSITION_OPTION                                                                                                                    \
-  OPTION("positions", 0, CHOICE, NULL, positions, "where tokens stand: rows that are added, or what acts on scores (default: the form's)", \
-         .choices = TRAIN_POSITIONS)
+  OPTION("positions", 0, TEXT, "KIND[/KIND...]", positions,                                                                                \
+         "where tokens stand, layers in turn: rows that are added (learned, sinusoidal), what acts on scores (rope, alibi, xl, t5), none " \
+         "(default: the form's)")
 #define ATTENTION_OPTION                                                                                                                   \
   OPTION("attention", 0, TEXT, "KIND[/KIND...]", attention,                                                                                \
          "what layers attend with, in turn: a pattern (`heed pattern --help`: window:64+global:4), linear, relu, performer:ROWS[:SEED], "  \

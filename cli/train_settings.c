@@ -142,6 +142,7 @@ static void put_model(FILE *to, const heed_learner_options *m) {
   put_number(to, "dropout", m->dropout);
   put_number(to, "init-std", m->spread);
   if (m->positions) put_whole(to, "positions", m->positions); // runs of before have none
+  if (m->layer_positions) put_word(to, "positions", m->layer_positions);
   if (m->attention) put_word(to, "attention", m->attention);
 }
 

@@ -128,8 +128,9 @@ class Results(Training):
             self.assertIn("model_type", self.prints("inspect", run))
 
     def test_every_kind_of_positions(self):
-        for positions in ("learned", "sinusoidal", "rope", "alibi", "xl", "t5"):
-            run = self.train(positions, "--steps", "3", "--positions", positions)
+        for positions in ("learned", "sinusoidal", "rope", "alibi", "xl", "t5", "none", "rope/none"):
+            name = positions.replace("/", "-")
+            run = self.train(name, "--steps", "3", "--layers", "2", "--positions", positions)
             with open(os.path.join(run, "config.json"), encoding="utf-8") as file:
                 self.assertEqual(json.load(file)["model_type"], "gpt2" if positions == "learned" else "heed")
             self.assertLess(json.loads(self.prints("eval", run, "--json"))["loss"], 4)
@@ -138,8 +139,8 @@ class Results(Training):
                 self.refuses(USAGE, ["--context: ", "got 200, allowed 1..16"], *longer)
             else:
                 self.assertLess(json.loads(self.prints(*longer))["loss"], 5)
-            self.resumes(positions, "--steps", "3", "--positions", positions)
-            self.refuses(FAILED, "positions: ", *self.gpt(positions, "--steps", "3", "--positions", "rope" if positions != "rope" else "t5", "--resume"))
+            self.resumes(name, "--steps", "3", "--layers", "2", "--positions", positions)
+            self.refuses(FAILED, "positions: ", *self.gpt(name, "--steps", "3", "--layers", "2", "--positions", "rope" if positions != "rope" else "t5", "--resume"))
 
     def test_every_kind_of_attention(self):
         for attention in ("window:2+global:1", "strided:4/full", "linear", "performer:16/window:3", "lsh:2"):
@@ -593,7 +594,9 @@ class BadInput(Training):
         self.refused(USAGE, "rotary positions need an even width", "--heads", "32", kind="llama")
 
     def test_positions(self):
-        self.refused(USAGE, ["--positions: ", "polar"], "--positions", "polar")
+        self.refused(USAGE, ["--positions: ", "polar", "learned|sinusoidal|rope"], "--positions", "polar")
+        self.refused(USAGE, ["positions: unknown kind \"polar\"", "known are learned, sinusoidal, rope"], "--layers", "2", "--positions", "rope/polar")
+        self.refused(USAGE, "positions: 2 kinds for 1 layers", "--layers", "1", "--positions", "rope/none")
         self.refused(USAGE, "--positions: given together with --rotary", "--positions", "xl", "--rotary")
         self.refused(USAGE, "rotary positions need an even width", "--heads", "32", "--positions", "rope")
 

@@ -48,7 +48,8 @@ typedef enum heed_positions {
   HEED_POSITIONS_ROTARY,
   HEED_POSITIONS_ALIBI,
   HEED_POSITIONS_XL,
-  HEED_POSITIONS_T5
+  HEED_POSITIONS_T5,
+  HEED_POSITIONS_NONE /* what causal attention tells of the order by itself */
 } heed_positions;
 
 /* A transformer to be made. Zero of a field is what the kind usually has. */
@@ -89,6 +90,9 @@ typedef struct heed_learner_options {
    * the layer has no keys of its own: "qkv" is [2 width, width], and heads do not share keys. NULL or "": exact attention to every key. Linear and LSH attention need learned, sinusoidal or rotary
    * positions, and are not for who translates. (Saved as "heed".) */
   const char *attention;
+  /* Instead of `positions`: kinds with '/' between them, which layers take in turn: learned, sinusoidal, rope, alibi, xl, t5, none ("rope/none"). What is added to the embedding (learned or
+   * sinusoidal, not both) is there in all layers. NULL or "": as `positions` says. (Saved as "heed".) */
+  const char *layer_positions;
 } heed_learner_options;
 
 typedef struct heed_learner heed_learner;

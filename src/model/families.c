@@ -126,7 +126,8 @@ static bool says(const hd_family *family, const hd_transformer_spec *spec) {
   if (family->activation_gates) other.feed_forward_kind = both.feed_forward_kind;
 #define ALIKE(member) &&other.member == both.member
   return !grouped && !wide COMPARED(ALIKE) && strcmp(other.attention, both.attention) == 0 &&
-         (family->activation_key || other.activation == both.activation) && (family->class_names[both.head] || other.head == both.head) &&
+         strcmp(other.layer_positions, both.layer_positions) == 0 && (family->activation_key || other.activation == both.activation) &&
+         (family->class_names[both.head] || other.head == both.head) &&
          (both.head != HEED_HEAD_TOKENS || other.head_transform == both.head_transform);
 #undef ALIKE
 }

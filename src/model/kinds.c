@@ -24,6 +24,7 @@ typedef struct reader {
   hd_arena *arena;
   const hd_transformer_spec *spec;
   const char *text;
+  int64_t turn, turns; /* the kind's place among all */
 } reader;
 
 static bool same_word(const char *text, size_t length, const char *word) {
@@ -54,15 +55,20 @@ static heed_status read_count(const reader *r, const char *at, int64_t most, con
   return HEED_OK;
 }
 
-/* What linear and LSH attention (`name`) cannot do in a stack. */
+/* What linear and LSH attention (`name`) cannot do in a stack, in the layers whose turn it is: every `turns`-th from `turn` on. */
 static heed_status check_suits(const reader *r, const char *name) {
   static const char *const on_scores[] = {
       [HD_POSITIONS_RELATIVE] = "T5's", [HD_POSITIONS_ALIBI] = "ALiBi's", [HD_POSITIONS_XL] = "Transformer-XL's"};
   const hd_transformer_spec *spec = r->spec;
-  const char *positions = spec->positions < HD_COUNT(on_scores) ? on_scores[spec->positions] : NULL;
-  HD_REQUIRE(!positions, r->context, HEED_E_ARGUMENT,
-             "attention: \"%.64s\": %s attention has no scores for %s positions to act on; learned, sinusoidal and rotary ones suit it",
-             r->text, name, positions);
+  const char *positions = NULL;
+  for (int64_t i = r->turn; i < spec->layers; i += r->turns) {
+    const hd_positions of = hd_spec_positions_of(spec, i);
+    if (of < HD_COUNT(on_scores) && on_scores[of]) positions = on_scores[of];
+  }
+  HD_REQUIRE(
+      !positions, r->context, HEED_E_ARGUMENT,
+      "attention: \"%.64s\": %s attention has no scores for %s positions to act on; learned, sinusoidal and rotary ones, and none, suit it",
+      r->text, name, positions);
   HD_REQUIRE(!spec->cross && !spec->headless, r->context, HEED_E_ARGUMENT,
              "attention: \"%.64s\": an encoder with a decoder has no %s attention, only patterns", r->text, name);
   HD_REQUIRE(spec->window == 0 && spec->attention_softcap == 0, r->context, HEED_E_ARGUMENT,
@@ -151,7 +157,7 @@ heed_status hd_kinds_read(heed_context *context, hd_arena *arena, const hd_trans
     const size_t length = strcspn(at, "/");
     char *text;
     HD_TRY(hd_arena_text(arena, context, at, length, &text));
-    HD_TRY(read_kind(&(reader){context, arena, spec, text}, &out->kind[out->count]));
+    HD_TRY(read_kind(&(reader){context, arena, spec, text, out->count, count}, &out->kind[out->count]));
     at += length + 1;
   }
   return HEED_OK;

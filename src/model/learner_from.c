@@ -161,8 +161,12 @@ static heed_status make_parameters(heed_learner *learner, beginning *b) {
 static heed_status check(heed_context *context, const heed_model *model, const hd_transformer_spec *spec) {
   HD_REQUIRE(!model->recurrent, context, HEED_E_UNSUPPORTED, "%s: cannot be trained further: it is recurrent", model->path);
   HD_REQUIRE(!spec->cross, context, HEED_E_UNSUPPORTED, "%s: cannot be trained further: it is an encoder–decoder", model->path);
-  HD_REQUIRE(hd_spec_rotates(spec) || (spec->positions == HD_POSITIONS_LEARNED && spec->position_offset == 0), context, HEED_E_UNSUPPORTED,
-             "%s: cannot be trained further: its positions are neither rotary nor learned ones that begin at 0", model->path);
+  for (int64_t i = 0; i < spec->layers; i++) {
+    const hd_positions positions = hd_spec_positions_of(spec, i);
+    const bool learned = positions == HD_POSITIONS_LEARNED && spec->position_offset == 0;
+    HD_REQUIRE(hd_positions_rotate(positions) || learned || positions == HD_POSITIONS_NONE, context, HEED_E_UNSUPPORTED,
+               "%s: cannot be trained further: its positions are neither rotary nor learned ones that begin at 0", model->path);
+  }
   bool usual = !hd_spec_rotates(spec) || (spec->rotary.kind == HEED_ROPE_PLAIN && spec->rotary_dim == spec->head_dim);
   for (int64_t i = 0; usual && hd_spec_rotates(spec) && i < spec->rotary_dim / 2; i++)
     usual = model->turns.frequency[i] == hd_rope_frequency(spec->rotary.theta, spec->rotary_dim, i);

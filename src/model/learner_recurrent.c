@@ -27,7 +27,8 @@ static heed_status start(heed_learner *learner, const heed_learner_options *o) {
   heed_context *context = learner->context;
   recurrent *r = of(learner);
   HD_TRY(hd_check_range(context, "width", o->width, 1, HD_MAX_WIDTH));
-  HD_REQUIRE(o->positions == HEED_POSITIONS_USUAL, context, HEED_E_ARGUMENT, "positions: a recurrent model has none");
+  HD_REQUIRE(o->positions == HEED_POSITIONS_USUAL && (!o->layer_positions || !*o->layer_positions), context, HEED_E_ARGUMENT,
+             "positions: a recurrent model has none");
   HD_TRY(hd_check_range(context, "context", o->context, 1, HD_MAX_CONTEXT));
   HD_TRY(hd_check_range(context, "source", o->source, 1, HD_MAX_CONTEXT));
   HD_TRY(hd_check_range(context, "vocabulary", o->vocabulary, 1, HD_MAX_VOCABULARY));

@@ -35,14 +35,17 @@ static heed_nn_attention make_attention(hd_maker *m, const hd_learner_stack *t) 
   const hd_transformer_spec *spec = &t->spec;
   const hd_attention_kind kind = hd_kind_of(&t->kinds, m->layer);
   const int64_t q = spec->heads * spec->head_dim, columns = hd_kind_columns(&kind, spec);
-  heed_nn_attention a = {
-      .heads = spec->heads, .kv_heads = spec->kv_heads, .attention = &t->attention, .rope = hd_spec_rotates(spec) ? &t->rope : NULL};
+  const hd_positions positions = hd_spec_positions_of(spec, m->layer);
+  heed_nn_attention a = {.heads = spec->heads,
+                         .kv_heads = spec->kv_heads,
+                         .attention = &t->attention,
+                         .rope = hd_positions_rotate(positions) ? &t->rope : NULL};
   a.w_qkv = hd_make_matrix(m, "qkv", columns, spec->width, 1);
   a.b_qkv = hd_make_bias(m, spec->bias_qkv, "qkv", columns);
   a.w_o = hd_make_matrix(m, "output", spec->width, q, residual_scale(m, spec));
   a.b_o = hd_make_bias(m, spec->bias_output, "output", spec->width);
-  a.relative = t->relative;
-  if (spec->positions == HD_POSITIONS_XL) {
+  if (positions == HD_POSITIONS_RELATIVE) a.relative = t->relative;
+  if (positions == HD_POSITIONS_XL) {
     a.w_distances = hd_make_matrix(m, "distance", q, spec->width, 1);
     a.content = hd_make_matrix(m, "content", spec->heads, spec->head_dim, 1);
     a.position = hd_make_matrix(m, "place", spec->heads, spec->head_dim, 1);
@@ -101,9 +104,8 @@ void hd_stack_make(hd_maker *m, hd_learner_stack *t, heed_tensor *embedding) {
   const hd_transformer_spec *spec = &t->spec;
   m->layer = -1;
   t->embedding = embedding ? embedding : hd_make_embedding(m, spec);
-  if (spec->positions == HD_POSITIONS_LEARNED)
-    t->position = hd_make_matrix(m, "position", spec->context + spec->position_offset, spec->width, 1);
-  if (spec->positions == HD_POSITIONS_RELATIVE) t->relative = hd_make_matrix(m, "relative", spec->relative_buckets, spec->heads, 1);
+  if (hd_spec_has_table(spec)) t->position = hd_make_matrix(m, "position", spec->context + spec->position_offset, spec->width, 1);
+  if (hd_spec_uses(spec, HD_POSITIONS_RELATIVE)) t->relative = hd_make_matrix(m, "relative", spec->relative_buckets, spec->heads, 1);
   if (spec->embedding_norm) t->embedding_norm = hd_make_norm(m, spec, "embedding_norm");
   for (m->layer = 0; m->layer < spec->layers; m->layer++) t->layers[m->layer] = make_layer(m, t);
   m->layer = -1;
@@ -164,7 +166,6 @@ static heed_status make_slopes(heed_learner *learner, hd_learner_stack *t) {
   t->slopes = heed_view_of(t->slopes.data, HEED_F32, 1, &t->spec.heads);
   HD_TRY(heed_alibi_slopes(learner->context, t->spec.heads, slopes));
   for (int64_t i = 0; i < t->spec.heads; i++) ((float *)t->slopes.data)[i] = (float)slopes[i];
-  t->attention.alibi = &t->slopes;
   return HEED_OK;
 }
 
@@ -190,13 +191,9 @@ heed_status hd_stack_start(heed_learner *learner, const hd_transformer_spec *spe
   HD_TRY(hd_kinds_read(learner->context, &learner->arena, spec, &t->kinds));
   t->cross = (heed_attention){.size = sizeof t->cross, .dropout = learner->dropout};
   if (hd_spec_rotates(spec)) HD_TRY(make_rotary(learner, t));
-  if (spec->positions == HD_POSITIONS_SINUSOIDAL) HD_TRY(make_sinusoid(learner, t));
-  if (spec->positions == HD_POSITIONS_XL) HD_TRY(make_distances(learner, t));
-  if (spec->positions == HD_POSITIONS_ALIBI) HD_TRY(make_slopes(learner, t));
-  if (spec->positions == HD_POSITIONS_RELATIVE) {
-    t->attention.relative_causal = !spec->bidirectional;
-    t->attention.relative_distance = spec->relative_distance;
-  }
+  if (hd_spec_uses(spec, HD_POSITIONS_SINUSOIDAL)) HD_TRY(make_sinusoid(learner, t));
+  if (hd_spec_uses(spec, HD_POSITIONS_XL)) HD_TRY(make_distances(learner, t));
+  if (hd_spec_uses(spec, HD_POSITIONS_ALIBI)) HD_TRY(make_slopes(learner, t));
   HD_TRY(hd_arena_allocate(&learner->arena, learner->context, "layers", spec->layers, sizeof *t->layers, &t->layers));
   return name_layers(learner, name, t);
 }
@@ -219,15 +216,23 @@ static heed_tensor *embed(const hd_learner_stack *t, heed_tape *tape, const hd_i
 }
 
 /* The rows of distances that sequences of so many tokens have, and the score that meets them. */
-static heed_tensor *distances_of(const hd_learner_stack *t, heed_tape *tape, int64_t length, heed_attention *attention, heed_score *score) {
+static heed_tensor *distances_of(const hd_learner_stack *t, heed_tape *tape, int64_t length, heed_score *score) {
   const hd_transformer_spec *spec = &t->spec;
   if (!t->distances.data) return NULL;
   heed_view view = t->distances;
   view.dim[0] = hd_spec_distances(spec, length);
   view.data = (float *)view.data + (hd_spec_first_distance(spec, length) - hd_spec_first_distance(spec, spec->context)) * spec->width;
   *score = (heed_score){.size = sizeof *score, .kind = HEED_SCORE_XL, .first_distance = hd_spec_first_distance(spec, length)};
-  attention->score = score; // the tape keeps a copy
   return heed_tape_input(tape, &view);
+}
+
+/* Where the tokens of a layer stand, as far as attention is to know; its matrices come with the layer. */
+static void place(const hd_learner_stack *t, hd_positions positions, const heed_score *score, heed_attention *attention) {
+  const bool relative = positions == HD_POSITIONS_RELATIVE;
+  attention->relative_causal = relative && !t->spec.bidirectional;
+  attention->relative_distance = relative ? t->spec.relative_distance : 0;
+  attention->alibi = positions == HD_POSITIONS_ALIBI ? &t->slopes : NULL;
+  attention->score = positions == HD_POSITIONS_XL ? score : NULL;
 }
 
 /* A layer's linear attention, as the tape takes it, which keeps a copy. */
@@ -258,8 +263,8 @@ heed_tensor *hd_stack_states(const hd_learner_stack *t, heed_tape *tape, const h
   if (memory) cross.key_lengths = memory_rows->lengths;
   heed_tape_label(tape, "the embedding");
   heed_tensor *x = embed(t, tape, rows);
-  heed_score score;
-  heed_tensor *distances = distances_of(t, tape, rows->columns, &attention, &score);
+  heed_score score = {0};
+  heed_tensor *distances = distances_of(t, tape, rows->columns, &score);
   heed_linear_attention of_linear;
   heed_tape_linear_attention_options linear;
   heed_lsh_attention of_lsh;
@@ -267,11 +272,13 @@ heed_tensor *hd_stack_states(const hd_learner_stack *t, heed_tape *tape, const h
   for (int64_t i = 0; i < t->spec.layers; i++) {
     heed_nn_block block = t->layers[i];
     const hd_attention_kind kind = hd_kind_of(&t->kinds, i);
+    const hd_positions positions = hd_spec_positions_of(&t->spec, i);
     attention.pattern = kind.pattern; // the tape keeps a copy of the rest
+    place(t, positions, &score, &attention);
     block.attention.attention = &attention;
     if (kind.linear) block.attention.linear = linear_of(t, i, rows->lengths, &of_linear, &linear);
     if (kind.rounds > 0) block.attention.lsh = lsh_of(t, i, rows->lengths, &of_lsh, &lsh);
-    block.attention.distances = distances;
+    block.attention.distances = positions == HD_POSITIONS_XL ? distances : NULL;
     block.cross.attention = &cross;
     heed_tape_label(tape, t->layer_names[i]);
     x = heed_nn_block_apply(tape, &block, x, memory);

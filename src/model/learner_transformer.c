@@ -18,10 +18,13 @@ static heed_status check_options(heed_context *context, const heed_learner_optio
   HD_TRY(hd_check_range(context, "source", o->source, pairs ? 1 : 0, pairs ? HD_MAX_CONTEXT : 0));
   HD_TRY(hd_check_range(context, "source vocabulary", o->source_vocabulary, 0, pairs ? HD_MAX_VOCABULARY : 0));
   HD_TRY(hd_check_range(context, "encoder layers", o->encoder_layers, 0, pairs ? HD_MAX_LAYERS : 0));
-  HD_REQUIRE(o->positions >= HEED_POSITIONS_USUAL && o->positions <= HEED_POSITIONS_T5, context, HEED_E_ARGUMENT,
+  HD_REQUIRE(o->positions >= HEED_POSITIONS_USUAL && o->positions <= HEED_POSITIONS_NONE, context, HEED_E_ARGUMENT,
              "positions: there is no kind %d", (int)o->positions);
-  HD_REQUIRE(!o->positions || (!o->rotary && !o->learned), context, HEED_E_ARGUMENT,
-             "positions: given twice (rotary or learned, and a kind)");
+  const bool turns = o->layer_positions && *o->layer_positions;
+  HD_REQUIRE((o->positions != 0) + turns + (o->rotary || o->learned) <= 1, context, HEED_E_ARGUMENT,
+             "positions: given twice (of rotary or learned, a kind, and kinds in turn)");
+  HD_REQUIRE(!turns || strlen(o->layer_positions) < HD_ATTENTION_TEXT, context, HEED_E_ARGUMENT,
+             "positions: a text of %zu bytes, allowed %d", strlen(o->layer_positions), HD_ATTENTION_TEXT - 1);
   HD_REQUIRE(!pairs || !o->rotary, context, HEED_E_ARGUMENT, "rotary: who translates has sinusoidal or learned positions");
   HD_REQUIRE(o->head >= HEED_HEAD_TOKENS && o->head <= HEED_HEAD_CLASS, context, HEED_E_ARGUMENT, "head: there is no such kind");
   if (o->head == HEED_HEAD_TOKENS) return HEED_OK;
@@ -38,10 +41,15 @@ static void set_positions(const heed_learner_options *o, hd_positions usual, hd_
                                        [HEED_POSITIONS_ROTARY] = HD_POSITIONS_ROTARY_HALF,
                                        [HEED_POSITIONS_ALIBI] = HD_POSITIONS_ALIBI,
                                        [HEED_POSITIONS_XL] = HD_POSITIONS_XL,
-                                       [HEED_POSITIONS_T5] = HD_POSITIONS_RELATIVE};
+                                       [HEED_POSITIONS_T5] = HD_POSITIONS_RELATIVE,
+                                       [HEED_POSITIONS_NONE] = HD_POSITIONS_NONE};
   spec->positions = o->positions ? kinds[o->positions] : usual;
   spec->rotary = (heed_rope_scaling){.size = sizeof spec->rotary, .theta = 10000};
-  if (spec->positions != HD_POSITIONS_RELATIVE) return;
+  if (o->layer_positions && *o->layer_positions) {
+    memcpy(spec->layer_positions, o->layer_positions, strlen(o->layer_positions) + 1);
+    spec->positions = hd_spec_turn(spec, 0); // so that files say the first, whoever reads no more
+  }
+  if (!hd_spec_uses(spec, HD_POSITIONS_RELATIVE)) return;
   spec->relative_buckets = BUCKETS;
   spec->relative_distance = FARTHEST;
 }
@@ -72,7 +80,7 @@ static heed_status specs_of_pair(heed_context *context, const heed_learner_optio
   // Computed positions end nowhere, and Marian's files have one number for both stacks.
   set_positions(o, o->learned ? HD_POSITIONS_LEARNED : HD_POSITIONS_SINUSOIDAL, decoder);
   HD_TRY(hd_kinds_set(context, o->attention, decoder));
-  const bool learned = decoder->positions == HD_POSITIONS_LEARNED;
+  const bool learned = hd_spec_has_table(decoder);
   if (!learned) decoder->context = HD_MAX(o->context, o->source);
   *encoder = *decoder;
   encoder->layers = o->encoder_layers ? o->encoder_layers : o->layers;

@@ -56,7 +56,8 @@ struct heed_model {
   int64_t sinusoids;
   const float *relative;      /* [buckets, heads] where they are relative */
   const float *slopes;        /* [heads] where they are ALiBi's */
-  int64_t distances;          /* rows of each layer's distances where they are Transformer-XL's; sinusoid has what they are made of */
+  int64_t distances;          /* rows of each layer's distances where they are Transformer-XL's */
+  const float *of_distances;  /* [distances, width] what they are made of */
   hd_matrix segment;          /* [segments, width] where there are any */
   hd_norm embedding_norm;     /* weight NULL: none */
   hd_rope_turns turns, local; /* where they are rotary: of layers, and of layers with a window where spec.rotary_local is */

@@ -35,13 +35,76 @@ static heed_status check_scaling(heed_context *context, const char *file, const 
   return hd_fail(context, HEED_E_FORMAT, "%s: %s", file, problem);
 }
 
+/* ---- positions that layers take in turn --------------------------------------------------------------------------------------------- */
+
+static const struct {
+  const char *name;
+  hd_positions positions;
+} named_positions[] = {{"learned", HD_POSITIONS_LEARNED},
+                       {"sinusoidal", HD_POSITIONS_SINUSOIDAL},
+                       {"rope", HD_POSITIONS_ROTARY_HALF},
+                       {"alibi", HD_POSITIONS_ALIBI},
+                       {"xl", HD_POSITIONS_XL},
+                       {"t5", HD_POSITIONS_RELATIVE},
+                       {"none", HD_POSITIONS_NONE}};
+
+bool hd_positions_from_name(const char *name, size_t length, hd_positions *out) {
+  for (int64_t i = 0; i < HD_COUNT(named_positions); i++)
+    if (strlen(named_positions[i].name) == length && memcmp(named_positions[i].name, name, length) == 0) {
+      *out = named_positions[i].positions;
+      return true;
+    }
+  return false;
+}
+
+static int64_t turns_of(const hd_transformer_spec *spec) {
+  int64_t count = 1;
+  for (const char *at = spec->layer_positions; *at; at++) count += *at == '/';
+  return count;
+}
+
+hd_positions hd_spec_turn(const hd_transformer_spec *spec, int64_t layer) {
+  const char *at = spec->layer_positions;
+  hd_positions out = HD_POSITIONS_NONE;
+  for (int64_t i = layer % turns_of(spec); i > 0; at++) i -= *at == '/';
+  hd_positions_from_name(at, strcspn(at, "/"), &out);
+  return out;
+}
+
+bool hd_spec_uses(const hd_transformer_spec *spec, hd_positions positions) {
+  if (!spec->layer_positions[0]) return spec->positions == positions;
+  for (int64_t i = turns_of(spec) - 1; i >= 0; i--)
+    if (hd_spec_turn(spec, i) == positions) return true;
+  return false;
+}
+
+static heed_status check_turns(heed_context *context, const char *file, const hd_transformer_spec *s) {
+  const int64_t turns = turns_of(s);
+  if (!s->layer_positions[0]) return HEED_OK;
+  HD_REQUIRE(turns <= s->layers, context, HEED_E_FORMAT, "%s: positions: %lld kinds for %lld layers", file, (long long)turns,
+             (long long)s->layers);
+  for (const char *at = s->layer_positions;; at++) {
+    const size_t length = strcspn(at, "/");
+    hd_positions found;
+    HD_REQUIRE(hd_positions_from_name(at, length, &found), context, HEED_E_FORMAT,
+               "%s: positions: unknown kind \"%.*s\", known are learned, sinusoidal, rope, alibi, xl, t5, none", file,
+               (int)HD_MIN(length, 32), at);
+    at += length;
+    if (!*at) break;
+  }
+  HD_REQUIRE(!hd_spec_uses(s, HD_POSITIONS_LEARNED) || !hd_spec_uses(s, HD_POSITIONS_SINUSOIDAL), context, HEED_E_FORMAT,
+             "%s: positions: learned and sinusoidal ones would both be added to the embedding (got \"%.64s\")", file, s->layer_positions);
+  return HEED_OK;
+}
+
 static heed_status check_positions(heed_context *context, const char *file, hd_transformer_spec *s) {
   const int64_t most = 1 << 20;
-  if (s->positions == HD_POSITIONS_XL)
+  HD_TRY(check_turns(context, file, s));
+  if (hd_spec_uses(s, HD_POSITIONS_XL))
     HD_REQUIRE(s->context <= most, context, HEED_E_FORMAT,
                "%s: positions xl keep a row for each distance (context, got %lld, allowed up to %lld)", file, (long long)s->context,
                (long long)most);
-  if (s->positions == HD_POSITIONS_RELATIVE) {
+  if (hd_spec_uses(s, HD_POSITIONS_RELATIVE)) {
     const int64_t side = s->bidirectional ? s->relative_buckets / 2 : s->relative_buckets;
     HD_REQUIRE(side >= 2 && s->relative_buckets % 2 == 0 && s->relative_distance > side / 2, context, HEED_E_FORMAT,
                "%s: relative positions need an even number of buckets, at least 4, and a distance beyond the near ones (got %lld and %lld)",

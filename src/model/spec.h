@@ -18,7 +18,7 @@
 #define HD_MAX_CONTEXT    (1 << 30)
 #define HD_MAX_LABELS     (1 << 20)
 
-/* Bytes of the text that says what layers attend with, its end included. */
+/* Bytes of the texts that say what layers attend with and where their tokens stand, the end included. */
 enum { HD_ATTENTION_TEXT = 512 };
 
 typedef enum hd_norm_kind {
@@ -53,7 +53,8 @@ typedef enum hd_positions {
   HD_POSITIONS_SINUSOIDAL,         /* a row of half sines, then half cosines, added to the embedding (Vaswani et al. 2017) */
   HD_POSITIONS_RELATIVE, /* a number for each bucket of distances and head is added to scores, the same in all layers (Raffel et al. 2020) */
   HD_POSITIONS_ALIBI,    /* a slope of the distance, of each head its own, is taken off scores (Press et al. 2022) */
-  HD_POSITIONS_XL        /* queries also meet what is made of sinusoids of the distance (Dai et al. 2019) */
+  HD_POSITIONS_XL,       /* queries also meet what is made of sinusoids of the distance (Dai et al. 2019) */
+  HD_POSITIONS_NONE
 } hd_positions;
 
 typedef struct hd_transformer_spec {
@@ -67,7 +68,9 @@ typedef struct hd_transformer_spec {
   hd_feed_forward_kind feed_forward_kind;
   heed_activation activation;
 
-  hd_positions positions;
+  hd_positions positions; /* of all layers, unless the text says otherwise */
+  /* Names with '/' between them (hd_positions_from_name) that layers take in turn; "": `positions` in all. What is added to the embedding is there in all layers, whichever names it. */
+  char layer_positions[HD_ATTENTION_TEXT];
   int64_t rotary_dim;             /* leading values of a head that are turned */
   int64_t rotary_exponent;        /* what frequencies take for that; 0: the same */
   heed_rope_scaling rotary;       /* by which their frequencies are made */
@@ -119,13 +122,26 @@ static inline bool hd_spec_head_is_embedding(const hd_transformer_spec *spec) { 
 /* Numbers of a row of queries, keys and values in a pass. (LSH attention, which has no keys of its own, leaves the last of them unused.) */
 static inline int64_t hd_spec_qkv(const hd_transformer_spec *spec) { return (spec->heads + 2 * spec->kv_heads) * spec->head_dim; }
 
-/* Whether queries and keys turn, and whether a session ends where the table of positions does. */
+/* By the names of options: learned, sinusoidal, rope, alibi, xl, t5, none. False if unknown. */
+bool hd_positions_from_name(const char *name, size_t length, hd_positions *out);
+/* Those of a layer where they take turns. */
+hd_positions hd_spec_turn(const hd_transformer_spec *spec, int64_t layer);
+static inline hd_positions hd_spec_positions_of(const hd_transformer_spec *spec, int64_t layer) {
+  return spec->layer_positions[0] ? hd_spec_turn(spec, layer) : spec->positions;
+}
+/* Whether any layer has them. */
+bool hd_spec_uses(const hd_transformer_spec *spec, hd_positions positions);
+
+static inline bool hd_positions_rotate(hd_positions positions) {
+  return positions == HD_POSITIONS_ROTARY_HALF || positions == HD_POSITIONS_ROTARY_INTERLEAVED;
+}
+/* Whether queries and keys turn in any layer, and whether a session ends where the table of positions does. */
 static inline bool hd_spec_rotates(const hd_transformer_spec *spec) {
-  return spec->positions == HD_POSITIONS_ROTARY_HALF || spec->positions == HD_POSITIONS_ROTARY_INTERLEAVED;
+  return hd_spec_uses(spec, HD_POSITIONS_ROTARY_HALF) || hd_spec_uses(spec, HD_POSITIONS_ROTARY_INTERLEAVED);
 }
 /* Positions that a stack has; where they are computed, as many as one may count. */
 int64_t hd_spec_positions(const hd_transformer_spec *spec);
-static inline bool hd_spec_has_table(const hd_transformer_spec *spec) { return spec->positions == HD_POSITIONS_LEARNED; }
+static inline bool hd_spec_has_table(const hd_transformer_spec *spec) { return hd_spec_uses(spec, HD_POSITIONS_LEARNED); }
 
 /* The window of one layer; 0: none. */
 int64_t hd_spec_window(const hd_transformer_spec *spec, int64_t layer);

@@ -9,7 +9,9 @@ static heed_status check(heed_context *context, const heed_model *model, int64_t
   HD_REQUIRE(window <= spec->context - sinks, context, HEED_E_ARGUMENT,
              "%s: a stream of %lld sinks and a window of %lld tokens, allowed %lld in all, the context of the model", model->name,
              (long long)sinks, (long long)window, (long long)spec->context);
-  HD_REQUIRE(hd_spec_rotates(spec) && !spec->bidirectional && !spec->cross, context, HEED_E_UNSUPPORTED,
+  bool turns = !spec->bidirectional && !spec->cross;
+  for (int64_t i = 0; i < spec->layers; i++) turns &= hd_positions_rotate(hd_spec_positions_of(spec, i));
+  HD_REQUIRE(turns, context, HEED_E_UNSUPPORTED,
              "%s: only a decoder with rotary positions can stream, since positions are to count inside the cache", model->name);
   for (int64_t i = 0; i < spec->layers; i++) {
     const int64_t own = hd_spec_window(spec, i);

@@ -18,9 +18,9 @@ static void add_row(const hd_pass *pass, const hd_matrix *matrix, int64_t r, flo
 static void add_position(const hd_pass *pass, int64_t position, float *row, float *x) {
   const heed_model *model = pass->model;
   const hd_transformer_spec *spec = &model->spec;
-  if (spec->positions == HD_POSITIONS_LEARNED) {
+  if (hd_spec_has_table(spec)) {
     add_row(pass, &model->position, position + spec->position_offset, row, x);
-  } else if (spec->positions == HD_POSITIONS_SINUSOIDAL) {
+  } else if (model->sinusoids > 0) {
     const float *sinusoid = model->sinusoid + position * spec->width;
     if (position >= model->sinusoids) hd_spec_sinusoid(spec, position, row), sinusoid = row;
     for (int64_t i = 0; i < spec->width; i++) x[i] += sinusoid[i];
@@ -285,13 +285,14 @@ static heed_attention attention_of(const hd_pass *pass, heed_stage stage, int64_
   a.align = HEED_ALIGN_GIVEN;
   if (e->count > 1) a.offsets = e->offset;
   else a.offset = *e->offset;
-  if (spec->positions == HD_POSITIONS_RELATIVE) {
+  const hd_positions positions = hd_spec_positions_of(spec, layer);
+  if (positions == HD_POSITIONS_RELATIVE) {
     a.relative = &terms->relative;
     a.relative_causal = !spec->bidirectional;
     a.relative_distance = spec->relative_distance;
   }
-  if (spec->positions == HD_POSITIONS_ALIBI) a.alibi = &terms->slopes;
-  if (spec->positions == HD_POSITIONS_XL) a.score = &terms->xl;
+  if (positions == HD_POSITIONS_ALIBI) a.alibi = &terms->slopes;
+  if (positions == HD_POSITIONS_XL) a.score = &terms->xl;
   return a;
 }
 
@@ -369,7 +370,7 @@ static heed_status self_attention(const hd_pass *pass, int64_t i) {
   HD_TRY(hd_stack_product(pass->context, &layer->qkv, in, pass->rows, spec->width, pass->scratch->qkv, stride));
   if (spec->side_norm != HD_SIDE_NORM_NONE) norm_sides(pass, layer);
   if (pass->stream) keep_sinks(pass, i);
-  if (hd_spec_rotates(spec)) HD_TRY(turn(pass, i));
+  if (hd_positions_rotate(hd_spec_positions_of(spec, i))) HD_TRY(turn(pass, i));
   const bool kept = !spec->bidirectional && !is_linear(pass, i) && !is_hashed(pass, i);
   if (kept) HD_TRY((wraps(pass) ? store_in_stream : store)(pass, i));
   if (spec->parallel) HD_TRY(feed_forward(pass, i)); // both read this stream, which attention needs no more

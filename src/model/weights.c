@@ -208,7 +208,7 @@ static heed_status make_distances(loader *in) {
   HD_TRY(hd_memory_check(in->context, "rows of distances", count * (spec->width + spec->layers * spec->heads * spec->head_dim) * 4));
   HD_TRY(hd_arena_allocate(&in->whole->arena, in->context, "distances", count * spec->width, sizeof *rows, &rows));
   for (int64_t i = 0; i < count; i++) hd_spec_sinusoid(spec, first + i, rows + i * spec->width);
-  in->model->sinusoid = rows;
+  in->model->of_distances = rows;
   in->model->distances = count;
   return HEED_OK;
 }
@@ -234,7 +234,7 @@ static heed_status load_distances(loader *in, int64_t i, hd_layer *layer) {
   HD_TRY(load_stack(in, i, matrix, 1, spec->width, false, &stack));
   HD_TRY(hd_arena_allocate(&in->whole->arena, in->context, "distances", in->model->distances * q, sizeof *numbers, &numbers));
   layer->distances = numbers;
-  return hd_stack_product(in->context, &stack, in->model->sinusoid, in->model->distances, spec->width, numbers, q);
+  return hd_stack_product(in->context, &stack, in->model->of_distances, in->model->distances, spec->width, numbers, q);
 }
 
 static heed_status load_layer(loader *in, int64_t i, hd_layer *layer) {
@@ -261,7 +261,7 @@ static heed_status load_layer(loader *in, int64_t i, hd_layer *layer) {
   }
   HD_TRY(load_stack(in, i, fused ? whole : split, fused ? 1 : 3, spec->width, spec->bias_qkv, &layer->qkv));
   HD_TRY(load_stack(in, i, output, 1, q, spec->bias_output, &layer->output));
-  if (spec->positions == HD_POSITIONS_XL) HD_TRY(load_distances(in, i, layer));
+  if (hd_spec_positions_of(spec, i) == HD_POSITIONS_XL) HD_TRY(load_distances(in, i, layer));
   if (spec->cross) HD_TRY(load_cross(in, i, layer));
   HD_TRY(load_norm(in, HD_SLOT_FEED_FORWARD_NORM, i, &layer->feed_forward_norm));
   if (around) HD_TRY(load_norm(in, HD_SLOT_FEED_FORWARD_POST, i, &layer->feed_forward_post));
@@ -326,15 +326,13 @@ static heed_status load_relative(loader *in) {
 
 static heed_status load_positions(loader *in) {
   const hd_transformer_spec *spec = &in->model->spec;
-  switch (spec->positions) {
-  case HD_POSITIONS_LEARNED:
-    return load_matrix(in, HD_SLOT_POSITION, spec->context + spec->position_offset, spec->width, &in->model->position);
-  case HD_POSITIONS_SINUSOIDAL: return make_sinusoids(in);
-  case HD_POSITIONS_RELATIVE: return load_relative(in);
-  case HD_POSITIONS_ALIBI: return make_slopes(in);
-  case HD_POSITIONS_XL: return make_distances(in);
-  default: return load_frequencies(in);
-  }
+  const int64_t rows = spec->context + spec->position_offset;
+  if (hd_spec_has_table(spec)) HD_TRY(load_matrix(in, HD_SLOT_POSITION, rows, spec->width, &in->model->position));
+  if (hd_spec_uses(spec, HD_POSITIONS_SINUSOIDAL)) HD_TRY(make_sinusoids(in));
+  if (hd_spec_uses(spec, HD_POSITIONS_RELATIVE)) HD_TRY(load_relative(in));
+  if (hd_spec_uses(spec, HD_POSITIONS_ALIBI)) HD_TRY(make_slopes(in));
+  if (hd_spec_uses(spec, HD_POSITIONS_XL)) HD_TRY(make_distances(in));
+  return hd_spec_rotates(spec) ? load_frequencies(in) : HEED_OK;
 }
 
 /* A configuration that names more layers than there are tensors must not make heed allocate for them; one that names fewer would run a part of the model in silence. */
@@ -388,9 +386,10 @@ static heed_status load_head(loader *in) {
 
 /* As many as there are where each is stored in one type. */
 static int64_t count_stacks(const hd_transformer_spec *spec) {
-  return ((spec->cross ? 7 : 4) + (spec->positions == HD_POSITIONS_XL)) * spec->layers + !spec->shared_embedding + hd_spec_has_table(spec) +
-         (spec->segments > 0) + hd_spec_transforms(spec) + (spec->head == HEED_HEAD_CLASS) +
-         !(spec->headless || hd_spec_head_is_embedding(spec));
+  int64_t distances = 0;
+  for (int64_t i = 0; i < spec->layers; i++) distances += hd_spec_positions_of(spec, i) == HD_POSITIONS_XL;
+  return (spec->cross ? 7 : 4) * spec->layers + distances + !spec->shared_embedding + hd_spec_has_table(spec) + (spec->segments > 0) +
+         hd_spec_transforms(spec) + (spec->head == HEED_HEAD_CLASS) + !(spec->headless || hd_spec_head_is_embedding(spec));
 }
 
 /* One stack of layers with what is before and after it. */

@@ -1,42 +1,52 @@
-/* What layers attend with: the learner and what is loaded from its directory, in one run and cut anywhere; what a watch shows of patterns, of linear and of LSH attention; gradients of the last; that
- * they learn; what is refused. */
+/* What layers attend with, and where their tokens stand: the learner and what is loaded from its directory, in one run and cut anywhere; what a watch shows of patterns, of linear and of LSH
+ * attention; gradients of the last; that they learn; what is refused. */
 #include "../../src/model/learner.h"
 #include "../../src/tensor/tensor.h"
 #include "../saved.h"
 
 #include <math.h>
 
-enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, WIDTH = 32, D = WIDTH / HEADS, VOCABULARY = 37, POSITIONS = 150 };
+enum { LAYERS = 3, HEADS = 4, KV_HEADS = 2, WIDTH = 32, D = WIDTH / HEADS, VOCABULARY = 37, POSITIONS = 150 };
 
 static const struct kind {
   heed_learner_kind kind;
   const char *attention;
   heed_positions positions;
   bool linear;
-} kinds[] = {{HEED_LEARNER_GPT, "window:20+global:4", 0, false},
-             {HEED_LEARNER_LLAMA, "window:70/full", 0, false},
-             {HEED_LEARNER_GPT, "strided:16", 0, false},
-             {HEED_LEARNER_GPT, "dilated:20:1,2,3,4", HEED_POSITIONS_ALIBI, false},
-             {HEED_LEARNER_GPT, "fixed:16:2/logsparse", 0, false},
-             {HEED_LEARNER_LLAMA, "tree:both+window:3", HEED_POSITIONS_T5, false},
-             {HEED_LEARNER_GPT, "bigbird:10:1:1:2:5", HEED_POSITIONS_XL, false},
-             {HEED_LEARNER_ENCODER, "window:20+global:4", 0, false},
-             {HEED_LEARNER_ENCODER, "bigbird:10:1:1:2", 0, false},
-             {HEED_LEARNER_GPT, "full", 0, false},
-             {HEED_LEARNER_GPT, "linear", 0, true},
-             {HEED_LEARNER_LLAMA, "relu/window:30", 0, true},
-             {HEED_LEARNER_LLAMA, "performer:24:9", 0, true},
-             {HEED_LEARNER_GPT, "window:9/hyperbolic:16", HEED_POSITIONS_SINUSOIDAL, true},
-             {HEED_LEARNER_ENCODER, "linear", 0, true},
-             {HEED_LEARNER_ENCODER, "performer:24/linear", HEED_POSITIONS_ROTARY, true},
-             {HEED_LEARNER_GPT, "lsh:2", 0, false},
-             {HEED_LEARNER_LLAMA, "lsh:1:9/window:30", 0, false},
-             {HEED_LEARNER_GPT, "linear/lsh:3", HEED_POSITIONS_SINUSOIDAL, true},
-             {HEED_LEARNER_ENCODER, "lsh:2/full", 0, false},
-             {HEED_LEARNER_ENCODER, "full/lsh:2", HEED_POSITIONS_ROTARY, false}};
+  const char *turns; /* of positions */
+} kinds[] = {{HEED_LEARNER_GPT, "window:20+global:4", 0, false, NULL},
+             {HEED_LEARNER_LLAMA, "window:70/full", 0, false, NULL},
+             {HEED_LEARNER_GPT, "strided:16", 0, false, NULL},
+             {HEED_LEARNER_GPT, "dilated:20:1,2,3,4", HEED_POSITIONS_ALIBI, false, NULL},
+             {HEED_LEARNER_GPT, "fixed:16:2/logsparse", 0, false, NULL},
+             {HEED_LEARNER_LLAMA, "tree:both+window:3", HEED_POSITIONS_T5, false, NULL},
+             {HEED_LEARNER_GPT, "bigbird:10:1:1:2:5", HEED_POSITIONS_XL, false, NULL},
+             {HEED_LEARNER_ENCODER, "window:20+global:4", 0, false, NULL},
+             {HEED_LEARNER_ENCODER, "bigbird:10:1:1:2", 0, false, NULL},
+             {HEED_LEARNER_GPT, "full", 0, false, NULL},
+             {HEED_LEARNER_GPT, "linear", 0, true, NULL},
+             {HEED_LEARNER_LLAMA, "relu/window:30", 0, true, NULL},
+             {HEED_LEARNER_LLAMA, "performer:24:9", 0, true, NULL},
+             {HEED_LEARNER_GPT, "window:9/hyperbolic:16", HEED_POSITIONS_SINUSOIDAL, true, NULL},
+             {HEED_LEARNER_ENCODER, "linear", 0, true, NULL},
+             {HEED_LEARNER_ENCODER, "performer:24/linear", HEED_POSITIONS_ROTARY, true, NULL},
+             {HEED_LEARNER_GPT, "lsh:2", 0, false, NULL},
+             {HEED_LEARNER_LLAMA, "lsh:1:9/window:30", 0, false, NULL},
+             {HEED_LEARNER_GPT, "linear/lsh:3", HEED_POSITIONS_SINUSOIDAL, true, NULL},
+             {HEED_LEARNER_ENCODER, "lsh:2/full", 0, false, NULL},
+             {HEED_LEARNER_ENCODER, "full/lsh:2", HEED_POSITIONS_ROTARY, false, NULL},
+             {HEED_LEARNER_GPT, NULL, HEED_POSITIONS_NONE, false, NULL},
+             {HEED_LEARNER_GPT, NULL, 0, false, "rope/none"},
+             {HEED_LEARNER_LLAMA, NULL, 0, false, "none/rope/rope"},
+             {HEED_LEARNER_GPT, NULL, 0, false, "alibi/rope/t5"},
+             {HEED_LEARNER_LLAMA, NULL, 0, false, "sinusoidal/xl"},
+             {HEED_LEARNER_GPT, NULL, 0, false, "xl/learned/alibi"},
+             {HEED_LEARNER_ENCODER, NULL, 0, false, "t5/xl"},
+             {HEED_LEARNER_GPT, "window:20+global:4/strided:16/full", 0, false, "alibi/t5"},
+             {HEED_LEARNER_GPT, "linear/window:30/full", 0, true, "rope/alibi/xl"}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-static bool is_lsh(const char *attention) { return strstr(attention, "lsh") != NULL; }
+static bool is_lsh(const char *attention) { return attention && strstr(attention, "lsh"); }
 
 static heed_learner_options options_of(heed_learner_kind kind, const char *attention, heed_positions positions) {
   return (heed_learner_options){.size = sizeof(heed_learner_options),
@@ -53,8 +63,9 @@ static heed_learner_options options_of(heed_learner_kind kind, const char *atten
 }
 
 static heed_learner *learner_of(heed_context *context, int k) {
-  const heed_learner_options options = options_of(kinds[k].kind, kinds[k].attention, kinds[k].positions);
+  heed_learner_options options = options_of(kinds[k].kind, kinds[k].attention, kinds[k].positions);
   heed_learner *learner;
+  options.layer_positions = kinds[k].turns;
   ok(context, heed_learner_new(context, &options, &learner));
   for (int64_t i = 0; i < heed_parameters_count(learner->parameters); i++) // weights large enough to matter
     ok(context,
@@ -72,7 +83,8 @@ static void same(int k, const char *when, const float *want, const float *got, b
   for (int i = 0; i < POSITIONS * VOCABULARY; i++) most = fmax(most, fabs(want[i]));
   for (int i = 0; i < POSITIONS * VOCABULARY; i++)
     if (exact ? memcmp(&want[i], &got[i], sizeof *got) != 0 : !(fabs(want[i] - got[i]) <= 1e-5 * most))
-      fail_msg("%s: %s: logit %d is %.9g on the tape, %.9g when loaded", kinds[k].attention, when, i, want[i], got[i]);
+      fail_msg("%s %s: %s: logit %d is %.9g on the tape, %.9g when loaded", kinds[k].attention ? kinds[k].attention : "full",
+               kinds[k].turns ? kinds[k].turns : "", when, i, want[i], got[i]);
 }
 
 static void run_cut(heed_context *context, heed_session *session, const int32_t *ids, int64_t begin, int64_t end, int64_t step,
@@ -97,8 +109,9 @@ static void loaded_gives_the_same(void **state) {
     heed_tape *tape;
     ok(context, heed_tape_new(context, &tape));
     const heed_view view = heed_view_of(ids, HEED_I32, 2, (int64_t[]){1, POSITIONS});
-    const float *own = hd_value(heed_learner_logits(learner, tape, heed_tape_input(tape, &view)));
+    heed_tensor *logits = heed_learner_logits(learner, tape, heed_tape_input(tape, &view));
     ok(context, heed_tape_status(tape));
+    const float *own = hd_value(logits);
     ok(context, heed_session_new(context, model, NULL, &session));
     ok(context, heed_session_run(session, ids, POSITIONS, whole, POSITIONS, NULL));
     same(k, "at once", own, whole, !kinds[k].linear);
@@ -231,7 +244,7 @@ static heed_status see_lsh(void *user, const heed_layer_record *r) {
 static heed_status see_window(void *user, const heed_layer_record *r) {
   ++*(int *)user;
   assert_null(r->exact);
-  if (r->layer == 1) {
+  if (r->layer % 2 == 1) {
     assert_null(r->visible);
     return HEED_OK;
   }
@@ -365,6 +378,33 @@ static void they_learn(void **state) {
 
 /* ---- what is refused ------------------------------------------------------------------------------------------------------------------ */
 
+/* Positions in turn. */
+static void refuses_turns(void **state) {
+  (void)state;
+  static const struct {
+    const char *turns, *says, *attention;
+    heed_positions positions;
+    heed_status status;
+  } bad[] = {
+      {"rope/polar", "positions: unknown kind \"polar\", known are learned, sinusoidal, rope, alibi, xl, t5, none", NULL, 0, HEED_E_FORMAT},
+      {"rope/", "positions: unknown kind \"\"", NULL, 0, HEED_E_FORMAT},
+      {"/", "positions: unknown kind \"\"", NULL, 0, HEED_E_FORMAT},
+      {"rope/none/rope/none", "positions: 4 kinds for 3 layers", NULL, 0, HEED_E_FORMAT},
+      {"learned/sinusoidal", "learned and sinusoidal ones would both be added to the embedding", NULL, 0, HEED_E_FORMAT},
+      {"rope/none", "positions: given twice", NULL, HEED_POSITIONS_T5, HEED_E_ARGUMENT},
+      {"rope/alibi/none", "linear attention has no scores for ALiBi's positions to act on", "full/linear", 0, HEED_E_FORMAT},
+  };
+  heed_context *context = test_context(NULL);
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    heed_learner_options options = options_of(HEED_LEARNER_GPT, bad[i].attention, bad[i].positions);
+    heed_learner *learner;
+    options.layer_positions = bad[i].turns;
+    assert_int_equal(heed_learner_new(context, &options, &learner), bad[i].status);
+    if (!strstr(heed_error(context), bad[i].says)) fail_msg("\"%s\": %s", bad[i].turns, heed_error(context));
+  }
+  heed_context_free(context);
+}
+
 static void refuses(void **state) {
   (void)state;
   static const struct {
@@ -378,7 +418,7 @@ static void refuses(void **state) {
       {"window:-1", "attention: \"window:-1\"", 0, 0},
       {"strided:200", "attention: \"strided:200\"", 0, 0},
       {"window:3/", "attention: unknown kind \"\"", 0, 0},
-      {"full/full/full", "attention: 3 kinds for 2 layers", 0, 0},
+      {"full/full/full/full", "attention: 4 kinds for 3 layers", 0, 0},
       {"linear:3", "attention: \"linear:3\": linear stands alone", 0, 0},
       {"performer", "attention: \"performer\": expected performer:ROWS[:SEED], with 1 to 65536 random rows", 0, 0},
       {"performer:0", "expected performer:ROWS[:SEED]", 0, 0},
@@ -449,6 +489,7 @@ int main(void) {
                                      cmocka_unit_test(watches_show_patterns_and_implied_weights),
                                      cmocka_unit_test(they_learn),
                                      cmocka_unit_test(refuses),
+                                     cmocka_unit_test(refuses_turns),
                                      cmocka_unit_test(lsh_runs_the_text_so_far),
                                      cmocka_unit_test(lsh_gradients_reach_the_matrix),
                                      cmocka_unit_test(lsh_is_kept_by_further_training)};

@@ -4,7 +4,8 @@
 static const char *const norms[] = {"rms", "layer", NULL};
 static const char *const places[] = {"before", "after", NULL};
 static const char *const feed_forwards[] = {"plain", "gated", NULL};
-static const char *const positions[] = {"learned", "rotary_half", "rotary_interleaved", "sinusoidal", "relative", "alibi", "xl", NULL};
+static const char *const positions[] = {"learned", "rotary_half", "rotary_interleaved", "sinusoidal", "relative", "alibi", "xl",
+                                        "none",    NULL};
 
 static const char *const heads[] = {"tokens", "labels", "class", NULL};
 
@@ -25,6 +26,7 @@ static const char *const heads[] = {"tokens", "labels", "class", NULL};
   {NULL, P "norm_unbiased", HD_FIELD_BOOL, HD_AT(norm_unbiased), 0, 1, false, 0, NULL},                                                    \
   {NULL, P "feed_forward_kind", HD_FIELD_CHOICE, HD_AT(feed_forward_kind), 0, 0, true, 0, feed_forwards},                                  \
   {NULL, P "positions", HD_FIELD_CHOICE, HD_AT(positions), 0, 0, true, 0, positions},                                                      \
+  {NULL, P "layer_positions", HD_FIELD_TEXT, HD_AT(layer_positions), 0, 0, false, 0, NULL},                                                \
   {NULL, P "position_offset", HD_FIELD_INTEGER, HD_AT(position_offset), 0, HD_MAX_CONTEXT, false, 0, NULL},                                \
   {NULL, P "sinusoid_closed", HD_FIELD_BOOL, HD_AT(sinusoid_closed), 0, 1, false, 0, NULL},                                                \
   {NULL, P "relative_buckets", HD_FIELD_INTEGER, HD_AT(relative_buckets), 0, 1 << 20, false, 0, NULL},                                     \
