@@ -335,6 +335,11 @@ typedef struct heed_nn_attention {
   heed_tensor *relative; /* likewise */
   /* Of a score XL: what distances are made of, [P,inputs], and the matrix [H·d,inputs] that makes them (NULL: they are [P,H·d] themselves); u and v [H,d]. */
   heed_tensor *distances, *w_distances, *content, *position;
+  /* Projections of their own for global tokens (Beltagy, Peters, Cohan, "Longformer", 2020, section 3.1): the first `global_tokens` rows of self-attention ask with queries of w_q_global and meet
+   * keys and values that w_kv_global makes of all rows, wherever `attention` hides none but by its pattern and window; the other rows are what they are without. As many as the pattern's
+   * global tokens. Not with linear and LSH attention, documents, attend, bias or positions that do not begin with the first row: HEED_E_UNSUPPORTED. NULL and 0: none. */
+  heed_tensor *w_q_global, *b_q_global, *w_kv_global, *b_kv_global; /* [H·d, width], [2 Hkv·d, width] */
+  int64_t global_tokens;
 } heed_nn_attention;
 
 /* down(act(up(x))), or gated: down(act(gate) · up) where w_up holds the rows of gate, then those of up (Shazeer 2020). */

@@ -39,6 +39,26 @@ static projected project(heed_tape *tape, const heed_nn_attention *layer, heed_t
   return p;
 }
 
+/* What global tokens with projections of their own do not go with. */
+static heed_status check_global(heed_context *context, const heed_nn_attention *layer, const heed_tensor *x_key) {
+  const bool global = layer->w_q_global || layer->w_kv_global;
+  heed_attention a = {.size = sizeof a};
+  HD_REQUIRE(layer->global_tokens >= 0, context, HEED_E_ARGUMENT, "heed_nn_attention: %lld global tokens", (long long)layer->global_tokens);
+  HD_REQUIRE(global == (layer->global_tokens > 0) && !layer->w_q_global == !layer->w_kv_global, context, HEED_E_ARGUMENT,
+             "heed_nn_attention: %lld global tokens, %s w_q_global and %s w_kv_global: all three or none", (long long)layer->global_tokens,
+             layer->w_q_global ? "with" : "without", layer->w_kv_global ? "with" : "without");
+  if (!global) return HEED_OK;
+  HD_TRY(hd_options_read(context, "heed_attention", layer->attention, &a, sizeof a));
+  HD_REQUIRE(!x_key, context, HEED_E_ARGUMENT, "heed_nn_attention: global tokens are for self-attention, but there is an input for keys");
+  HD_REQUIRE(!layer->linear && !layer->lsh, context, HEED_E_UNSUPPORTED,
+             "heed_nn_attention: linear and LSH attention have no projections of their own for global tokens");
+  HD_REQUIRE(!layer->bias && !a.bias && !a.attend && !a.documents, context, HEED_E_UNSUPPORTED,
+             "heed_nn_attention: global tokens with projections of their own have neither bias nor attend nor documents");
+  HD_REQUIRE(a.align != HEED_ALIGN_END && a.offset == 0 && !a.offsets, context, HEED_E_UNSUPPORTED,
+             "heed_nn_attention: positions of global tokens with projections of their own begin with the first row");
+  return HEED_OK;
+}
+
 static heed_status check(heed_context *context, const heed_nn_attention *layer, const heed_tensor *x_key, const heed_tensor *x_value) {
   HD_REQUIRE(layer->heads > 0, context, HEED_E_ARGUMENT, "heed_nn_attention: %lld heads", (long long)layer->heads);
   HD_REQUIRE(!layer->w_qkv || !x_key, context, HEED_E_ARGUMENT,
@@ -49,6 +69,7 @@ static heed_status check(heed_context *context, const heed_nn_attention *layer, 
              "heed_nn_attention: w_kv is for keys and values of one input, but there are two");
   HD_REQUIRE(layer->w_qkv || (layer->w_q && (layer->w_kv || (layer->w_k && layer->w_v))), context, HEED_E_ARGUMENT,
              "heed_nn_attention: weights are missing: w_qkv, or w_q and w_kv, or w_q, w_k and w_v");
+  HD_TRY(check_global(context, layer, x_key));
   if (!layer->lsh) return HEED_OK;
   HD_REQUIRE(layer->w_qkv, context, HEED_E_ARGUMENT, "heed_nn_attention: LSH attention is self-attention with w_qkv");
   HD_REQUIRE(!layer->linear, context, HEED_E_ARGUMENT, "heed_nn_attention: linear and LSH attention at once");
@@ -119,6 +140,32 @@ static heed_tensor *meet(heed_tape *tape, const heed_nn_attention *layer, const 
   return heed_tape_attention(tape, &options, p->q, p->k, p->v);
 }
 
+/* Rows of heads with those of the first `global_tokens` made by projections of their own. */
+static heed_tensor *meet_all(heed_tape *tape, const heed_nn_attention *layer, heed_tensor *x, heed_tensor *r, heed_tensor *heads,
+                             const heed_view *weights) {
+  heed_nn_attention of = *layer;
+  heed_attention a = {.size = sizeof a};
+  if (!heads || !hd_tape_note(tape, hd_options_read(hd_tape_context(tape), "heed_attention", layer->attention, &a, sizeof a))) return NULL;
+  const int axis = x->ndim - 2;
+  const int64_t n = x->dim[axis], global = HD_MIN(layer->global_tokens, n), kv = layer->kv_heads ? layer->kv_heads : layer->heads;
+  a.pattern = NULL;
+  a.has_window_left = a.has_window_right = false;
+  a.align = HEED_ALIGN_START; // the rows asked for are the first of all
+  of.attention = &a;          // the tape keeps a copy
+  heed_tensor *asking = global < n ? heed_tape_slice(tape, x, axis, 0, global) : x;
+  const projected p = {
+      .q = turn(tape, layer, layer->heads, layer->heads, heed_tape_linear(tape, asking, layer->w_q_global, layer->b_q_global)),
+      .k = turn(tape, layer, kv, 2 * kv, heed_tape_linear(tape, x, layer->w_kv_global, layer->b_kv_global))};
+  heed_tensor *all = meet(tape, &of, &p, r);
+  if (weights && all) {
+    heed_view rows = *weights;
+    rows.dim[rows.ndim - 2] = global;
+    if (!hd_tape_note(tape, look(hd_tape_context(tape), &of, &p, r, &rows))) return NULL;
+  }
+  if (global == n) return all;
+  return heed_tape_concat(tape, 2, (heed_tensor *[]){all, heed_tape_slice(tape, heads, axis, global, n)}, axis);
+}
+
 heed_tensor *heed_nn_attention_apply(heed_tape *tape, const heed_nn_attention *layer, heed_tensor *x_query, heed_tensor *x_key,
                                      heed_tensor *x_value, const heed_view *weights) {
   if (!tape || !hd_tape_note(tape, check(hd_tape_context(tape), layer, x_key, x_value))) return NULL;
@@ -126,6 +173,7 @@ heed_tensor *heed_nn_attention_apply(heed_tape *tape, const heed_nn_attention *l
   heed_tensor *r = layer->w_distances ? heed_tape_linear(tape, layer->distances, layer->w_distances, NULL) : layer->distances;
   heed_tensor *heads = meet(tape, layer, &p, r);
   if (weights && heads && !hd_tape_note(tape, look(hd_tape_context(tape), layer, &p, r, weights))) return NULL;
+  if (layer->global_tokens) heads = meet_all(tape, layer, x_query, r, heads, weights);
   return heed_tape_linear(tape, heads, layer->w_o, layer->b_o);
 }
 
