@@ -33,6 +33,7 @@ static void job_free(job *j) {
   free(j->key_lengths);
   free(j->query_documents);
   free(j->key_documents);
+  heed_pattern_free(j->pattern);
   heed_context_free(j->context);
 }
 
@@ -163,7 +164,9 @@ static const option options[] = {
     OPTION("causal", 0, TEXT, "ALIGN", causal,
            "query i sees keys up to its own position: top-left (i), bottom-right (i + m - n) or a number N (i + N)"),
     OPTION("window", 0, TEXT, "L,R", window, "see L keys before and R after the own position; an empty side is unlimited"),
-    OPTION("align", 0, TEXT, "ALIGN", align, "the same alignments, for --window without --causal"),
+    OPTION("align", 0, TEXT, "ALIGN", align, "the same alignments, for --window and --pattern without --causal"),
+    OPTION("pattern", 0, TEXT, "PATTERN", pattern,
+           "who may look at whom, such as window:256+global:4 (kinds: `heed pattern --help`); positions are those of --causal or --align"),
     OPTION("key-lengths", 0, TEXT, "LIST", key_lengths, "how many keys of each batch entry count: numbers such as 5,9, or a file of them"),
     OPTION("mask", 0, TEXT, "FILE", mask, "booleans [n,m], [H,n,m] or [B,H,n,m]; true may look; any dimension may be 1"),
     OPTION("bias", 0, TEXT, "FILE", bias, "numbers added to the scores, shaped as a mask"),
@@ -197,6 +200,7 @@ const command command_attend = {
     .examples = "  heed attend --q q.npy --k k.npy --v v.npy --causal bottom-right -o out.npy\n"
                 "  heed attend --q a.npz:q --k a.npz:k --v a.npz:v --window 128,0 --align top-left -o out.npy --lse lse.npy\n"
                 "  heed attend --q q.npy --k k.npy --v v.npy --grad-out g.npy --grads grad\n"
+                "  heed attend --q q.npy --k k.npy --v v.npy --causal top-left --pattern strided:64 -o out.npy\n"
                 "  heed attend --q q.npy --k k.npy --v v.npy --causal top-left --documents 100,28 --alibi auto -o out.npy\n"
                 "  heed attend --q q.npy --k k.npy --v v.npy --score additive --wq wq.npy --wk wk.npy --wv wv.npy -o out.npy\n",
     .options = options,

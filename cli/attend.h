@@ -10,7 +10,7 @@ typedef struct attend_values {
   const char *causal, *align, *window, *key_lengths, *mask, *bias, *alibi, *sink, *documents, *key_documents;
   double softcap, scale, dropout;
   int64_t stream;
-  const char *type, *tap, *score, *wq, *wk, *wv;
+  const char *type, *tap, *score, *wq, *wk, *wv, *pattern;
   bool reference;
 } attend_values;
 
@@ -21,6 +21,7 @@ typedef struct attend_job {
   bool reference;
   heed_type stored; /* of out and the gradients */
   heed_score score;
+  heed_pattern *pattern;
   array q, k, v, mask, bias, alibi, sink, wq, wk, wv, dout;
   int64_t *key_lengths, *query_documents, *key_documents;
   array out, lse, weights, dq, dk, dv, dbias, dsink, dwq, dwk, dwv;

@@ -1,5 +1,6 @@
 /* attend_inputs.c: from the options of `heed attend` to a description of attention and its arrays. */
 #include "attend.h"
+#include "pattern_text.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -179,24 +180,27 @@ done:
   return code;
 }
 
-/* A head's slope as Press, Smith and Lewis choose it (2022): powers of 2^(−8/H) where H is a power of two; otherwise those of the power below, then every other one of the power
- * above. */
-static double alibi_slope(int64_t head, int64_t heads) {
-  int64_t below = 1;
-  while (2 * below <= heads) below *= 2;
-  return head < below ? exp2(-8.0 * (double)(head + 1) / (double)below) : exp2(-4.0 * (double)(2 * (head - below) + 1) / (double)below);
+static int64_t heads_of(const attend_job *j) {
+  const heed_view *q = &j->q.view;
+  return q->ndim >= 3 ? q->dim[q->ndim - 3] : 1;
+}
+
+/* For the heads and keys that are there. */
+static int load_pattern(const attend_values *v, attend_job *j) {
+  const heed_view *k = &j->k.view;
+  if (!v->pattern) return EXIT_OK;
+  const int code = pattern_open(j->context, "--pattern: ", v->pattern, heads_of(j), k->dim[k->ndim - 2], &j->pattern);
+  j->attention.pattern = j->pattern;
+  return code;
 }
 
 static int load_alibi(const attend_values *v, attend_job *j) {
-  const heed_view *q = &j->q.view;
-  int64_t heads = q->ndim >= 3 ? q->dim[q->ndim - 3] : 1;
+  int64_t heads = heads_of(j);
   if (!v->alibi) return EXIT_OK;
   j->attention.alibi = &j->alibi.view;
   if (strcmp(v->alibi, "auto") != 0) return load_numbers(j, v->alibi, &j->alibi);
   int code = array_new("slopes", HEED_F64, 1, &heads, &j->alibi);
-  if (code != EXIT_OK) return code;
-  for (int64_t i = 0; i < heads; i++) ((double *)j->alibi.view.data)[i] = alibi_slope(i, heads);
-  return EXIT_OK;
+  return code != EXIT_OK ? code : check(j->context, heed_alibi_slopes(j->context, heads, j->alibi.view.data));
 }
 
 /* Which weights each kind of score has, and so needs. */
@@ -261,6 +265,7 @@ int attend_load(const attend_values *v, attend_job *j) {
   a->attend = v->mask ? &j->mask.view : NULL;
   a->sink = v->sink ? &j->sink.view : NULL;
   TRY(load_score(v, j));
+  TRY(load_pattern(v, j));
   TRY(load_alibi(v, j));
   TRY(load_key_lengths(v, j));
   TRY(load_packing(v, j));

@@ -2,6 +2,7 @@
  * one description, so they share its table of options. */
 #include "arrays.h"
 #include "bench.h"
+#include "pattern_text.h"
 
 #include <stdlib.h>
 
@@ -99,7 +100,7 @@ static int open_forward(void *pointer, bench_case *c) {
   int code;
   fill_defaults(v);
   describe(v, &a->attention);
-  if (v->pattern) TRY(check(c->context, heed_pattern_parse(c->context, v->pattern, &a->pattern)));
+  if (v->pattern) TRY(pattern_open(c->context, "--pattern: ", v->pattern, item(&v->heads), item(&v->keys), &a->pattern));
   a->attention.pattern = a->pattern;
   TRY(make_inputs(v, a));
   TRY(check(c->context, heed_attention_explain_plan(c->context, &a->attention, &a->q.view, &a->k.view, &a->v.view, &plan)));

@@ -1,6 +1,7 @@
 /* pattern.c: `heed pattern`: who sees whom under a pattern, drawn, counted, and after how many layers every token has seen every other. */
 #include "arrays.h"
 #include "json.h"
+#include "pattern_text.h"
 #include "reach.h"
 
 #include <stdlib.h>
@@ -36,19 +37,12 @@ static void job_free(job *j) {
 
 /* ---- what it costs ------------------------------------------------------------------------------------------------------- */
 
-/* What is wrong with a pattern is wrong with the command line. */
-static int check_pattern(const job *j, heed_status status) {
-  if (status == HEED_E_ARGUMENT || status == HEED_E_SHAPE) return usage_error("%s", heed_error(j->context));
-  return check(j->context, status);
-}
-
 static int count(job *j, const values *v) {
   const int64_t dim[] = {1, v->heads, v->n, 1};
   heed_attention none = {.size = sizeof none};
   int code;
   j->plan.size = j->all.size = sizeof j->plan;
-  TRY(check_pattern(j, heed_pattern_parse(j->context, v->pattern, &j->pattern)));
-  TRY(check_pattern(j, heed_pattern_check(j->context, j->pattern, v->heads, v->n)));
+  TRY(pattern_open(j->context, "", v->pattern, v->heads, v->n, &j->pattern));
   j->attention = (heed_attention){.size = sizeof j->attention, .causal = v->causal, .pattern = j->pattern};
   TRY(array_new("queries", HEED_F32, 4, dim, &j->q));
   TRY(array_new("keys", HEED_F32, 4, dim, &j->k));

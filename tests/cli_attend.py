@@ -248,6 +248,45 @@ class Attend(Case):
                 expected = read_tensor(path, key)[1]
                 self.assertLessEqual(distance(found[name], expected), tolerance * max(map(abs, expected)), (name, extra))
 
+    def test_patterns(self):
+        """Each is the boolean mask that spells it out, to the bit: results, weights and gradients."""
+        n, random = 40, naive_numbers()
+        files = {name: self.path(f"{name}.npy", npy_bytes([next(random) for _ in range(2 * n * 4)], [2, n, 4])) for name in ("q", "k", "v", "g")}
+        words = ["attend", "--q", files["q"], "--k", files["k"], "--v", files["v"], "--grad-out", files["g"]]
+        shown = {
+            "window:5:2+global:3": lambda h, p, j: -5 <= j - p <= 2 or p < 3 or j < 3,
+            "dilated:3:2,5:1": lambda h, p, j: (j - p) % (2, 5)[h] == 0 and -3 <= (j - p) // (2, 5)[h] <= 1,
+            "strided:7&window:20": lambda h, p, j: abs(p - j) <= 20 and (abs(p - j) < 7 or (p - j) % 7 == 0),
+            "fixed:8:2:summary+tree": lambda h, p, j: j % 8 >= 6 or j + 1 in (p + 1, (p + 1) // 2, 2 * (p + 1)),
+        }
+        for pattern, sees in shown.items():
+            mask = self.path("mask.npy", npy_bytes([int(sees(h, p, j)) for h in range(2) for p in range(n) for j in range(n)], [2, n, n], "b", "|b1"))
+            found = []
+            for name, options in (("a", ["--pattern", pattern]), ("b", ["--mask", mask])):
+                paths = [self.path(f"{name}-{kind}.npy") for kind in ("out", "weights", "lse", "q", "k", "v")]
+                self.prints(*words, "--causal", "top-left", *options, "-o", paths[0], "--weights", paths[1], "--lse", paths[2], "--grads", self.path(name))
+                found.append([read_file(path) for path in paths])
+            self.assertEqual(found[0], found[1], pattern)
+
+    def test_pattern_refusals(self):
+        f = self.small(q=[2, 48, 4], k=[2, 48, 4], v=[2, 48, 6])
+        inputs = ["attend", "--q", f["q"], "--k", f["k"], "--v", f["v"], "--align", "top-left", "-o", self.path("out.npy")]
+        for pattern, words in {
+            "windw:3": "unknown kind \"windw\", known are full, causal, window",
+            "window:-1": "window: left: got -1, allowed 0 to",
+            "window:2:-1": "window: right: got -1, allowed 0 to",
+            "dilated:4:0": "dilation: got 0, allowed 1 to",
+            "dilated:4:1,2,3": "3 dilations for 2 heads",
+            "strided:49": "a stride of 49 is larger than 48 tokens",
+            "bigbird:7:1:1:1": "a block of 7 does not divide 48 tokens",
+            "bigbird:12:1:1:5": "5 random blocks, and there are 4 in 48 tokens",
+            "window:3+": "unknown kind \"\"",
+            "(window:3": "a parenthesis is not closed",
+        }.items():
+            self.refuses(USAGE, ["--pattern: ", words], *inputs, "--pattern", pattern)
+        self.refuses(USAGE, "--window: not two sides", *inputs, "--window", "-1,0")
+        self.assertFalse(os.path.exists(self.path("out.npy")))
+
     def test_score_refusals(self):
         f = self.small(q=[2, 3, 4], k=[2, 5, 4], v=[2, 5, 6], wq=[6, 4], wk=[6, 4], wv=[6], thin=[6, 3])
         inputs = ["attend", "--q", f["q"], "--k", f["k"], "--v", f["v"], "-o", self.path("out.npy")]

@@ -77,6 +77,11 @@ class Bench(Case):
             pairs = 4 * row["n"] * (64 if row["n"] == 64 else 128) * row["rounds"]
             self.assertEqual(row["flops"], pairs * 2 * 16 * (5 if row["backward"] else 2), row)
 
+    def test_pattern_refusals(self):
+        for pattern, words in {"window:-1": "window: left: got -1", "strided:129": "a stride of 129 is larger than 128 tokens", "x": "unknown kind"}.items():
+            for kind in ("attention", "backward"):
+                self.refuses(USAGE, ["--pattern: ", words], "bench", kind, "--n", "128", "--pattern", pattern)
+
     def test_layer(self):
         rows = self.rows("layer", *"--batch 2 --width 24 --heads 3 --kv-heads 0,1 --n 5,20 --causal 0,1 --pass forward,backward,both".split())
         self.assertEqual(len(rows), 24)
