@@ -144,6 +144,14 @@ static void scattered(tree *t, const sample *s, random_source *r) {
       (heed_pattern){.size = sizeof *t->node, .kind = HEED_PATTERN_UNION, .parts = 2 + below(r, 3), .part = t->part};
 }
 
+static void window_and_global(tree *t, const sample *s, random_source *r) {
+  (void)s;
+  *node(t, 1, HEED_PATTERN_WINDOW) = (heed_pattern){.size = sizeof *t->node, .left = below(r, 40), .right = below(r, 40)};
+  *node(t, 2, HEED_PATTERN_GLOBAL) = (heed_pattern){.size = sizeof *t->node, .kind = HEED_PATTERN_GLOBAL, .count = 1 + below(r, 5)};
+  t->part[0] = &t->node[1], t->part[1] = &t->node[2];
+  *node(t, 0, HEED_PATTERN_UNION) = (heed_pattern){.size = sizeof *t->node, .kind = HEED_PATTERN_UNION, .parts = 2, .part = t->part};
+}
+
 static void (*const makers[])(tree *, const sample *, random_source *) = {
     window, dilated, global, prefix, ranges, blocks, strided, fixed, logsparse, binary_tree, bigbird, nested, scattered};
 enum { MAKERS = sizeof makers / sizeof *makers };
@@ -280,6 +288,68 @@ static void random_sizes(void **state) {
     compare(&s, &r, what);
     sample_free(&s);
   }
+}
+
+/* Terms of positions under patterns that are cut into passes, and keys that are reordered: output and every gradient, those of tables, sinks and distances too, are the formula's in double precision. */
+static void positions_in_passes(void **state) {
+  (void)state;
+  static tree t;
+  char what[64];
+  const int kinds[] = {SAMPLE_RELATIVE, SAMPLE_RELATIVE | SAMPLE_CAUSAL | SAMPLE_SINK | SAMPLE_DROPOUT, SAMPLE_XL | SAMPLE_CAUSAL,
+                       SAMPLE_ALIBI | SAMPLE_BIAS | SAMPLE_SOFTCAP};
+  void (*const make[])(tree *, const sample *, random_source *) = {scattered, strided, window_and_global};
+  for (int i = 0; i < 4; i++)
+    for (int kind = 0; kind < 3; kind++) {
+      random_source r = {.seed = 4000 + (uint64_t)(3 * i + kind)};
+      sample s = {.batch = 1, .heads = HEADS, .kv_heads = 1, .n = 270, .m = 300, .d = 4, .dv = 4};
+      gradients g;
+      double *want[GRADIENTS];
+      sample_fill(&s, &r, kinds[i]);
+      align_end(&s);
+      make[kind](&t, &s, &r);
+      s.a.pattern = t.node;
+      label(what, kind, &s);
+      gradients_begin(context, &s, &r, &g);
+      double *out = sample_reference(context, &s, NULL);
+      for (int64_t at = 0; at < sample_out_count(&s); at++) assert_close(s.out[at], out[at], 1e-5, what, r.seed);
+      gradients_reference(context, &s, &g, want);
+      assert_gradients_close(&g, want, 2e-5, r.seed);
+      for (int j = 0; j < GRADIENTS; j++) free(want[j]);
+      free(out);
+      gradients_free(&g);
+      sample_free(&s);
+    }
+}
+
+/* The two parts of Sparse Transformer, for layers or heads that take turns (Child et al. 2019, sections 4.2 and 4.3), and together, which are the kinds themselves. */
+static void parts_of_sparse_transformer(void **state) {
+  (void)state;
+  static const char *const texts[][3] = {{"window:15", "strided:16:columns", "strided:16"},
+                                         {"fixed:16:0", "fixed:16:3:summary", "fixed:16:3"}};
+  enum { N = 100 };
+  static uint8_t seen[3][N * N];
+  for (int kind = 0; kind < 2; kind++)
+    for (int causal = 0; causal < 2; causal++) {
+      float *numbers = floats(N);
+      const heed_view rows = heed_view_of(numbers, HEED_F32, 2, (int64_t[]){N, 1});
+      for (int i = 0; i < 3; i++) {
+        heed_pattern *pattern;
+        ok(context, heed_pattern_parse(context, texts[kind][i], &pattern));
+        const heed_attention a = {.size = sizeof a, .causal = causal, .align = HEED_ALIGN_START, .pattern = pattern};
+        const heed_view view = heed_view_of(seen[i], HEED_BOOL, 2, (int64_t[]){N, N});
+        ok(context, heed_attention_visible(context, &a, &rows, &rows, &view));
+        heed_pattern_free(pattern);
+      }
+      for (int p = 0; p < N; p++)
+        for (int j = 0; j < N; j++) {
+          const int at = p * N + j, apart = abs(p - j);
+          const bool may = !causal || j <= p, near = kind ? p / 16 == j / 16 : apart < 16, far = kind ? j % 16 >= 13 : apart % 16 == 0;
+          assert_int_equal(seen[0][at], may && near);
+          assert_int_equal(seen[1][at], may && far);
+          assert_int_equal(seen[2][at], may && (near || far));
+        }
+      free(numbers);
+    }
 }
 
 /* What windows, dilated windows and strided columns touch holds at most 1.5 times their pairs, but for one cell a row of cells. */
@@ -506,9 +576,16 @@ static void spelt_out(void **state) {
 
 int main(void) {
   context = test_context(NULL);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(every_length), cmocka_unit_test(random_sizes),      cmocka_unit_test(documents),
-                                     cmocka_unit_test(touched),      cmocka_unit_test(memory_of_windows), cmocka_unit_test(refusals),
-                                     cmocka_unit_test(text),         cmocka_unit_test(spelt_out)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(every_length),
+                                     cmocka_unit_test(random_sizes),
+                                     cmocka_unit_test(positions_in_passes),
+                                     cmocka_unit_test(parts_of_sparse_transformer),
+                                     cmocka_unit_test(documents),
+                                     cmocka_unit_test(touched),
+                                     cmocka_unit_test(memory_of_windows),
+                                     cmocka_unit_test(refusals),
+                                     cmocka_unit_test(text),
+                                     cmocka_unit_test(spelt_out)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   heed_context_free(context);
   return failed;
