@@ -54,8 +54,8 @@ class BadInput(Case):
     def test_one_sentence_each(self):
         for words, arguments in {
             "unknown kind \"windw\"": ["windw:3"],
-            "window: left: got -1, allowed 0 to": ["window:-1"],
-            "dilation: got 0, allowed 1 to": ["dilated:4:0"],
+            "window: left: got -1, allowed 0 and more": ["window:-1"],
+            "dilation: got 0, allowed 1 and more": ["dilated:4:0"],
             "a stride of 300 is larger than 256 tokens": ["strided:300"],
             "a block of 48 does not divide 256 tokens": ["bigbird:48:1:1:1"],
             "17 random blocks, and there are 16 in 256 tokens": ["bigbird:16:1:1:17"],
