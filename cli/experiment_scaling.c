@@ -193,13 +193,12 @@ static double expected(const double *seconds, int reached) {
   return seconds[reached - 1] * fmin(fmax(growth, 2), 4.5);
 }
 
-static int measure_length(experiment *e, const values *v, const variant *variant, int64_t n, measured *m) {
+static int measure_length(const values *v, const variant *variant, int64_t n, measured *m) {
   ledger l = {0};
   const heed_allocator counted = {&l, ledger_allocate, ledger_release};
   heed_context *context = NULL;
   job j = {0};
   int code;
-  (void)e;
   TRY(context_open_on(&v->experiment.common, &counted, &context));
   TRY(job_open(v, variant, n, context, &j));
   for (int pass = 0; pass < (v->backward ? PASSES : 1); pass++) {
@@ -305,7 +304,7 @@ static int measure(experiment *e) {
   int lengths = 0, code = EXIT_OK;
   for (int64_t n = SHORTEST; n <= longest; n *= 2, lengths++)
     for (int k = 0; k < VARIANTS; k++) {
-      TRY(measure_length(e, v, &variants[k], n, &of[k]));
+      TRY(measure_length(v, &variants[k], n, &of[k]));
       if (!progress("measure", (int64_t)lengths * VARIANTS + k + 1, (int64_t)LENGTHS * VARIANTS)) TRY(EXIT_INTERRUPTED);
     }
   for (int pass = 0; pass < (v->backward ? PASSES : 1); pass++) {
