@@ -1,14 +1,15 @@
 /* layer_sample.h: random calls of the multi-head layer: self- and cross-attention, grouped heads, widths that differ, weights packed or apart, with and without biases and both dropouts;
- * with the arrays that the sample owns, one gradient for each, and the passes over them. */
+ * sometimes with global tokens that have projections of their own; with the arrays that the sample owns, one gradient for each, and the passes over them. */
 #ifndef HEED_LAYER_SAMPLE_H
 #define HEED_LAYER_SAMPLE_H
 
 #include "attention_sample.h"
 
 /* Everything that has a gradient. */
-enum { X_QUERY, X_KEY, X_VALUE, W_QKV, B_QKV, W_Q, W_K, W_V, B_Q, B_K, B_V, W_O, B_O, BIAS, SINK, RELATIVE, ARRAYS };
-static const char *const array_names[ARRAYS] = {"x_query", "x_key", "x_value", "w_qkv", "b_qkv", "w_q",  "w_k",  "w_v",
-                                                "b_q",     "b_k",   "b_v",     "w_o",   "b_o",   "bias", "sink", "relative"};
+enum { X_QUERY, X_KEY, X_VALUE, W_QKV, B_QKV, W_Q, W_K, W_V, B_Q, B_K, B_V, W_O, B_O, BIAS, SINK, RELATIVE, W_GLOBAL, B_GLOBAL, ARRAYS };
+static const char *const array_names[ARRAYS] = {"x_query", "x_key", "x_value", "w_qkv",    "b_qkv",        "w_q",
+                                                "w_k",     "w_v",   "b_q",     "b_k",      "b_v",          "w_o",
+                                                "b_o",     "bias",  "sink",    "relative", "w_qkv_global", "b_qkv_global"};
 
 /* data NULL: the call has no such array. */
 typedef struct layer_array {
@@ -38,9 +39,9 @@ static inline void layer_array_new(layer_array *to, random_source *r, double siz
 
 /* The fields of the description in the order of the arrays. */
 static inline void layer_fields(heed_multi_head *layer, heed_attention *a, const heed_view **field[ARRAYS]) {
-  const heed_view **const all[ARRAYS] = {NULL,        NULL,        NULL,        &layer->w_qkv, &layer->b_qkv, &layer->w_q,
-                                         &layer->w_k, &layer->w_v, &layer->b_q, &layer->b_k,   &layer->b_v,   &layer->w_o,
-                                         &layer->b_o, &a->bias,    &a->sink,    &a->relative};
+  const heed_view **const all[ARRAYS] = {NULL,        NULL,        NULL,        &layer->w_qkv, &layer->b_qkv,        &layer->w_q,
+                                         &layer->w_k, &layer->w_v, &layer->b_q, &layer->b_k,   &layer->b_v,          &layer->w_o,
+                                         &layer->b_o, &a->bias,    &a->sink,    &a->relative,  &layer->w_qkv_global, &layer->b_qkv_global};
   memcpy(field, all, sizeof all);
 }
 
@@ -62,6 +63,8 @@ static inline void layer_fill(heed_context *context, layer_sample *s, random_sou
   }
   if (packed) layer_array_new(&s->array[W_QKV], r, 1 / sqrt((double)s->width[0]), 2, (int64_t[]){all, s->width[0]});
   if (packed && biases) layer_array_new(&s->array[B_QKV], r, 0.5, 1, &all);
+  if (s->layer.global_tokens) layer_array_new(&s->array[W_GLOBAL], r, 1 / sqrt((double)s->width[0]), 2, (int64_t[]){all, s->width[0]});
+  if (s->layer.global_tokens && biases) layer_array_new(&s->array[B_GLOBAL], r, 0.5, 1, &all);
   layer_array_new(&s->array[W_O], r, 1 / sqrt((double)(s->heads * s->dv)), 2, (int64_t[]){s->outputs, s->heads * s->dv});
   if (biases) layer_array_new(&s->array[B_O], r, 0.5, 1, &s->outputs);
   s->layer.size = sizeof s->layer;
@@ -95,10 +98,17 @@ static inline void layer_make(heed_context *context, layer_sample *s, random_sou
   layer_array_new(&s->array[X_QUERY], r, 1, 3, (int64_t[]){s->batch, s->n, s->width[0]});
   if (cross) layer_array_new(&s->array[X_KEY], r, 1, 3, (int64_t[]){s->batch, s->m, s->width[1]});
   if (values) layer_array_new(&s->array[X_VALUE], r, 1, 3, (int64_t[]){s->batch, s->m, s->width[2]});
-  if (below(r, 3) == 0) layer_array_new(&s->array[BIAS], r, 1, 4, (int64_t[]){s->batch, 1, s->n, s->m});
-  if (below(r, 3) == 0) layer_array_new(&s->array[SINK], r, 1, 1, &s->heads);
-  s->a = (heed_attention){.size = sizeof s->a, .causal = below(r, 2), .align = HEED_ALIGN_END};
-  if (below(r, 3) == 0) {
+  const bool global = !cross && below(r, 2);
+  if (global) s->layer.global_tokens = 1 + below(r, s->n + 2);
+  if (!global && below(r, 3) == 0) layer_array_new(&s->array[BIAS], r, 1, 4, (int64_t[]){s->batch, 1, s->n, s->m});
+  if (!global && below(r, 3) == 0) layer_array_new(&s->array[SINK], r, 1, 1, &s->heads);
+  s->a = (heed_attention){.size = sizeof s->a, .causal = below(r, 2), .align = global ? HEED_ALIGN_START : HEED_ALIGN_END};
+  if (global) {
+    s->a.has_window_left = s->a.has_window_right = true;
+    s->a.window_left = below(r, 9);
+    s->a.window_right = below(r, 9);
+  }
+  if (!global && below(r, 3) == 0) {
     layer_array_new(&s->array[RELATIVE], r, 1, 2, (int64_t[]){8, s->heads});
     s->a.relative_distance = 20;
   }
@@ -138,9 +148,9 @@ static inline heed_status layer_try_forward(heed_context *context, const layer_s
 /* Gradients of all arrays into the views given. */
 static inline heed_multi_head_gradients layer_gradients(const layer_sample *s, const heed_view *view[ARRAYS]) {
   heed_multi_head_gradients to = {.size = sizeof to};
-  const heed_view **const field[ARRAYS] = {&to.dx_query, &to.dx_key, &to.dx_value, &to.dw_qkv,   &to.db_qkv, &to.dw_q,
-                                           &to.dw_k,     &to.dw_v,   &to.db_q,     &to.db_k,     &to.db_v,   &to.dw_o,
-                                           &to.db_o,     &to.dbias,  &to.dsink,    &to.drelative};
+  const heed_view **const field[ARRAYS] = {&to.dx_query, &to.dx_key, &to.dx_value, &to.dw_qkv,    &to.db_qkv,        &to.dw_q,
+                                           &to.dw_k,     &to.dw_v,   &to.db_q,     &to.db_k,      &to.db_v,          &to.dw_o,
+                                           &to.db_o,     &to.dbias,  &to.dsink,    &to.drelative, &to.dw_qkv_global, &to.db_qkv_global};
   for (int i = 0; i < ARRAYS; i++) *field[i] = s->array[i].data ? view[i] : NULL;
   return to;
 }

@@ -622,6 +622,12 @@ typedef struct heed_multi_head {
   double dropout;
   uint64_t seed;
   uint32_t stream;
+
+  /* Projections of their own for global tokens (Beltagy, Peters, Cohan, "Longformer", 2020, section 3.1), in self-attention: the first `global_tokens` rows ask with the queries of w_qkv_global and
+   * meet keys and values that it makes of all rows, whatever `attention` hides by its pattern and window; the other rows are what they are without. As many as the pattern's global tokens;
+   * more than there are rows: all. Not with attend, bias, sink, relative, documents, positions that do not begin with the first row, nor where weights are asked for: HEED_E_UNSUPPORTED. */
+  int64_t global_tokens;                        /* 0: none */
+  const heed_view *w_qkv_global, *b_qkv_global; /* as w_qkv and b_qkv */
 } heed_multi_head;
 
 /* Further outputs of the forward pass; NULL: not asked. */
@@ -658,6 +664,7 @@ typedef struct heed_multi_head_gradients {
   const heed_view *dw_o, *db_o;
   const heed_view *dbias, *dsink; /* as in heed_attention_gradients */
   const heed_view *drelative;     /* likewise */
+  const heed_view *dw_qkv_global, *db_qkv_global;
 } heed_multi_head_gradients;
 
 /* The gradients of a loss whose gradient with respect to out is dout, after a forward pass with the same layer and inputs that filled `saved`. Sums over rows go from the first row of the

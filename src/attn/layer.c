@@ -185,6 +185,38 @@ static heed_status read_attention(hd_layer *layer) {
   return HEED_OK;
 }
 
+/* Longformer's global tokens. Their attention is that of the others without a pattern and a window. */
+static heed_status read_global(hd_layer *layer) {
+  heed_context *context = layer->context;
+  const heed_multi_head *of = &layer->of;
+  heed_attention *a = &layer->global_attention;
+  HD_REQUIRE(of->global_tokens >= 0 && (of->global_tokens > 0) == (of->w_qkv_global != NULL) && (of->w_qkv_global || !of->b_qkv_global),
+             context, HEED_E_ARGUMENT, "%lld global tokens, and w_qkv_global is %s", (long long)of->global_tokens,
+             of->w_qkv_global ? "given" : "null");
+  if (of->global_tokens == 0) return HEED_OK;
+  HD_REQUIRE(layer->source[HD_K] == HD_Q && layer->source[HD_V] == HD_Q, context, HEED_E_ARGUMENT,
+             "w_qkv_global is for self-attention, but there is an input for keys or values");
+  const int64_t rows = layer->columns[HD_Q] + layer->columns[HD_K] + layer->columns[HD_V];
+  HD_TRY(take(layer, of->w_qkv_global, "w_qkv_global"));
+  HD_TRY(expect_shape(layer, of->w_qkv_global, "w_qkv_global", 2, rows, layer->x[HD_Q].dim[2]));
+  hd_layer_unpack(layer, of->w_qkv_global, layer->w_global);
+  if (of->b_qkv_global) {
+    HD_TRY(take(layer, of->b_qkv_global, "b_qkv_global"));
+    HD_TRY(expect_shape(layer, of->b_qkv_global, "b_qkv_global", 1, rows, 0));
+    hd_layer_unpack(layer, of->b_qkv_global, layer->b_global);
+  }
+  HD_TRY(hd_description_read(context, of->attention, a));
+  HD_REQUIRE(!a->attend && !a->bias && !a->sink && !a->relative && !a->documents, context, HEED_E_UNSUPPORTED,
+             "global tokens with projections of their own have no attend, bias, sink, relative positions or documents");
+  HD_REQUIRE(a->align != HEED_ALIGN_END && a->offset == 0 && !a->offsets, context, HEED_E_UNSUPPORTED,
+             "positions of global tokens with projections of their own begin with the first row");
+  a->pattern = NULL;
+  a->has_window_left = a->has_window_right = false;
+  a->align = HEED_ALIGN_START; // they are the first of all rows
+  layer->global = HD_MIN(of->global_tokens, layer->queries);
+  return HEED_OK;
+}
+
 heed_status hd_layer_read(heed_context *context, const heed_multi_head *layer, const heed_view *x_query, const heed_view *x_key,
                           const heed_view *x_value, hd_width width, hd_layer *out) {
   const heed_view *const x[] = {x_query, x_key, x_value};
@@ -194,7 +226,8 @@ heed_status hd_layer_read(heed_context *context, const heed_multi_head *layer, c
   HD_TRY(read_inputs(out, x));
   HD_TRY(read_heads(out));
   HD_TRY(read_weights(out));
-  return read_attention(out);
+  HD_TRY(read_attention(out));
+  return read_global(out);
 }
 
 /* An array like the output. */
@@ -250,8 +283,11 @@ bool hd_layer_cut(const hd_layer *layer, hd_layer_arrays *arrays, float *memory,
     const hd_part rows = {&arrays->rows[i], i == HD_Q ? query_rows : key_rows, row_floats(source_columns(layer, i))};
     if (layer->source[i] == i && !hd_cut(memory, &rows, 1, floats)) return false;
   }
-  const hd_part parts[] = {{&arrays->heads, query_rows, row_floats(layer->heads * layer->dv)}, {&arrays->lse, lse_rows, 1}};
-  return hd_cut(memory, parts, (int)HD_COUNT(parts), floats);
+  const hd_part parts[] = {{&arrays->heads, query_rows, row_floats(layer->heads * layer->dv)},
+                           {&arrays->lse, lse_rows, 1},
+                           {&arrays->global_queries, layer->batch * layer->global, row_floats(layer->columns[HD_Q])},
+                           {&arrays->global_keys, key_rows, row_floats(layer->columns[HD_K] + layer->columns[HD_V])}};
+  return hd_cut(memory, parts, hd_layer_has_global(layer) ? 4 : 2, floats);
 }
 
 heed_status hd_layer_saved(hd_layer *layer, const heed_view *saved, hd_layer_arrays *arrays) {
@@ -280,6 +316,14 @@ heed_view hd_layer_projected(const hd_layer *layer, const hd_layer_arrays *array
   for (int i = source; i < end; i++) *(i < first ? &before : &columns) += layer->columns[i];
   return sequences(arrays->rows[source] + before, layer->batch, layer->x[source].dim[1], columns,
                    row_floats(source_columns(layer, source)));
+}
+
+heed_view hd_layer_global(const hd_layer *layer, const hd_layer_arrays *arrays, int first, int end) {
+  const int64_t keys = layer->columns[HD_K], both = keys + layer->columns[HD_V];
+  if (first == HD_Q)
+    return sequences(arrays->global_queries, layer->batch, layer->global, layer->columns[HD_Q], row_floats(layer->columns[HD_Q]));
+  const int64_t begin = first == HD_K ? 0 : keys, columns = (end == HD_V ? keys : both) - begin;
+  return sequences(arrays->global_keys + begin, layer->batch, layer->keys, columns, row_floats(both));
 }
 
 heed_view hd_layer_heads(const hd_layer *layer, const hd_layer_arrays *arrays) {

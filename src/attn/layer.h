@@ -22,9 +22,14 @@ typedef struct hd_layer {
   heed_view x[HD_PROJECTIONS]; /* [B,rows,inputs], of the source */
   heed_view w[HD_PROJECTIONS], b[HD_PROJECTIONS], w_o, b_o;
   int64_t columns[HD_PROJECTIONS]; /* of each projection: heads · width */
-  hd_named_view arrays[40];        /* all that the call reads, and then writes */
+  int64_t global;                  /* first rows whose projections are their own, of those that there are */
+  heed_view w_global[HD_PROJECTIONS], b_global[HD_PROJECTIONS];
+  heed_attention global_attention; /* what happens in a head of theirs */
+  hd_named_view arrays[44];        /* all that the call reads, and then writes */
   int array_count;
 } hd_layer;
+
+static inline bool hd_layer_has_global(const hd_layer *layer) { return layer->of.global_tokens > 0; }
 
 /* Reads and checks. The views borrow the caller's memory. */
 heed_status hd_layer_read(heed_context *context, const heed_multi_head *layer, const heed_view *x_query, const heed_view *x_key,
@@ -42,9 +47,10 @@ heed_status hd_layer_apart(hd_layer *layer, const heed_view *view, const char *n
 
 /* ---- what the passes compute ---------------------------------------------------------------------------------------------------------- */
 
-/* In f32: the projections that read an input, side by side in its rows (NULL where an input is none), the heads' outputs [B,n,H·dv], the log-sum-exp [B,H,n]. */
+/* In f32: the projections that read an input, side by side in its rows (NULL where an input is none), the heads' outputs [B,n,H·dv], the log-sum-exp [B,H,n]; of global tokens their queries,
+ * and keys and values side by side. */
 typedef struct hd_layer_arrays {
-  float *rows[HD_PROJECTIONS], *heads, *lse;
+  float *rows[HD_PROJECTIONS], *heads, *lse, *global_queries, *global_keys;
 } hd_layer_arrays;
 /* As hd_cut. */
 bool hd_layer_cut(const hd_layer *layer, hd_layer_arrays *arrays, float *memory, int64_t *floats);
@@ -55,6 +61,15 @@ heed_status hd_layer_saved(hd_layer *layer, const heed_view *saved, hd_layer_arr
 heed_view hd_layer_projected(const hd_layer *layer, const hd_layer_arrays *arrays, int first, int end);
 heed_view hd_layer_heads(const hd_layer *layer, const hd_layer_arrays *arrays);
 heed_view hd_layer_lse(const hd_layer *layer, const hd_layer_arrays *arrays);
+/* The same of global tokens' projections: Q alone, or of K and V. */
+heed_view hd_layer_global(const hd_layer *layer, const hd_layer_arrays *arrays, int first, int end);
+/* A view with only the first `count` of an axis. */
+static inline heed_view hd_first(heed_view view, int axis, int64_t count) {
+  view.dim[axis] = count;
+  return view;
+}
+/* Two views of which one's rows follow the other's, as one. */
+static inline heed_view hd_both(heed_view first, const heed_view *second) { return hd_first(first, 0, first.dim[0] + second->dim[0]); }
 /* [B,rows,heads · width] as [B,heads,rows,width]. */
 heed_view hd_layer_split(heed_view rows, int64_t heads);
 
@@ -72,6 +87,7 @@ void hd_layer_copy(const hd_layer *layer, const heed_view *from, const heed_view
 typedef struct hd_layer_gradients {
   bool accumulate;
   heed_view dx[HD_PROJECTIONS], dw[HD_PROJECTIONS], db[HD_PROJECTIONS], dw_o, db_o;
+  heed_view dw_global[HD_PROJECTIONS], db_global[HD_PROJECTIONS];
   const heed_view *dbias, *dsink, *drelative;
 } hd_layer_gradients;
 /* x: the inputs as the caller gave them. Parts of packed gradients and inputs of rank 2 are brought to the form that the layer has. */

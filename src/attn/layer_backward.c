@@ -22,7 +22,7 @@ heed_status hd_layer_gradients_read(hd_layer *layer, const heed_view *const x[HD
   HD_REQUIRE(gradients, layer->context, HEED_E_ARGUMENT, "heed_multi_head_gradients: null");
   HD_TRY(hd_options_read(layer->context, "heed_multi_head_gradients", gradients, &to, sizeof to));
   *out = (hd_layer_gradients){.accumulate = to.accumulate, .dbias = to.dbias, .dsink = to.dsink, .drelative = to.drelative};
-  heed_view dw_qkv = {0}, db_qkv = {0}, dbias, dsink, drelative;
+  heed_view dw_qkv = {0}, db_qkv = {0}, dw_global = {0}, db_global = {0}, dbias, dsink, drelative;
   HD_TRY(read_one(layer, to.dx_query, "dx_query", x[HD_Q], &out->dx[HD_Q]));
   HD_TRY(read_one(layer, to.dx_key, "dx_key", x[HD_K], &out->dx[HD_K]));
   HD_TRY(read_one(layer, to.dx_value, "dx_value", x[HD_V], &out->dx[HD_V]));
@@ -39,6 +39,10 @@ heed_status hd_layer_gradients_read(hd_layer *layer, const heed_view *const x[HD
   HD_TRY(read_one(layer, to.dbias, "dbias", layer->problem.a.bias, &dbias));
   HD_TRY(read_one(layer, to.dsink, "dsink", layer->problem.a.sink, &dsink));
   HD_TRY(read_one(layer, to.drelative, "drelative", layer->problem.a.relative, &drelative));
+  HD_TRY(read_one(layer, to.dw_qkv_global, "dw_qkv_global", of->w_qkv_global, &dw_global));
+  HD_TRY(read_one(layer, to.db_qkv_global, "db_qkv_global", of->b_qkv_global, &db_global));
+  if (to.dw_qkv_global) hd_layer_unpack(layer, &dw_global, out->dw_global);
+  if (to.db_qkv_global) hd_layer_unpack(layer, &db_global, out->db_global);
   if (to.dw_qkv) hd_layer_unpack(layer, &dw_qkv, out->dw);
   if (to.db_qkv) hd_layer_unpack(layer, &db_qkv, out->db);
   for (int i = 0; i < HD_PROJECTIONS; i++)
@@ -54,6 +58,8 @@ struct pass {
   hd_layer_arrays saved, d;          /* what forward computed, and its gradients */
   heed_view dout, x[HD_PROJECTIONS]; /* with rows evenly spaced through the batch where sums over rows need that */
   float *dout_copy, *x_copy[HD_PROJECTIONS], *dx_copy[HD_PROJECTIONS];
+  heed_view x_first; /* the rows of global tokens, where their weights' gradient is asked for: in a batch they never lie evenly spaced */
+  float *x_first_copy;
 };
 
 static bool folds(const heed_view *rows) { return hd_view_fold(rows, &(heed_view){0}); }
@@ -62,7 +68,7 @@ static bool folds(const heed_view *rows) { return hd_view_fold(rows, &(heed_view
 static bool sums_over(const struct pass *pass, int source) {
   bool asked = false;
   for (int i = 0; i < HD_PROJECTIONS; i++) asked |= pass->layer->source[i] == source && pass->to->dw[i].ndim;
-  return asked;
+  return asked || pass->to->dw_global[source].ndim;
 }
 
 /* A gradient of halves that several products add to is made in f32 and rounded once. */
@@ -72,7 +78,7 @@ static bool needs_copy(const struct pass *pass, int source) {
   heed_view joined;
   if (!pass->to->dx[source].ndim || pass->to->dx[source].type == HEED_F32) return false;
   int end = hd_layer_run(layer, source, lists, 1, &joined);
-  return end < HD_PROJECTIONS && layer->source[end] == source;
+  return hd_layer_has_global(layer) || (end < HD_PROJECTIONS && layer->source[end] == source);
 }
 
 /* As hd_cut, all memory of the pass. */
@@ -82,7 +88,9 @@ static bool cut(struct pass *pass, float *memory, int64_t *floats) {
   int64_t rows[] = {layer->queries, layer->keys, layer->keys};
   const bool dout_copied = layer->of.dropout > 0 || ((pass->to->dw_o.ndim || pass->to->db_o.ndim) && !folds(&pass->dout));
   const hd_part dout = {&pass->dout_copy, layer->batch * layer->queries, layer->outputs};
+  const hd_part first = {&pass->x_first_copy, layer->batch * layer->global, layer->x[HD_Q].dim[2]};
   if (dout_copied && !hd_cut(memory, &dout, 1, floats)) return false;
+  if (pass->to->dw_global[HD_Q].ndim && !hd_cut(memory, &first, 1, floats)) return false;
   for (int i = 0; i < HD_PROJECTIONS; i++) {
     const hd_part x = {&pass->x_copy[i], layer->batch * rows[i], layer->x[i].dim[2]}, dx = {&pass->dx_copy[i], x.rows, x.columns};
     if (layer->source[i] != i) continue;
@@ -104,6 +112,11 @@ static void prepare(struct pass *pass) {
     pass->x[i] = copy;
   }
   for (int i = 0; i < HD_PROJECTIONS; i++) pass->x[i] = pass->x[layer->source[i]];
+  if (pass->x_first_copy) {
+    const heed_view first = hd_first(layer->x[HD_Q], 1, layer->global);
+    pass->x_first = heed_view_of(pass->x_first_copy, HEED_F32, 3, first.dim);
+    hd_layer_copy(layer, &first, &pass->x_first, false);
+  }
   if (!pass->dout_copy) return;
   copy = heed_view_of(pass->dout_copy, HEED_F32, 3, pass->dout.dim);
   hd_layer_copy(layer, &pass->dout, &copy, true);
@@ -136,13 +149,33 @@ static heed_status add_bias(const struct pass *pass, const heed_view *dy, const 
   return heed_gemm(pass->layer->context, &form, &ones, &dy_rows, &row);
 }
 
+/* The rows of global tokens: back to their own projections. To the others, which did not make them, they bring nothing. */
+static heed_status attend_globally(const struct pass *pass, const heed_view *dheads) {
+  const hd_layer *layer = pass->layer;
+  heed_view y[HD_PROJECTIONS], dy[HD_PROJECTIONS];
+  const heed_view heads = hd_first(hd_layer_split(hd_layer_heads(layer, &pass->saved), layer->heads), 2, layer->global),
+                  lse = hd_first(hd_layer_lse(layer, &pass->saved), 2, layer->global), dout = hd_first(*dheads, 2, layer->global);
+  for (int i = 0; i < HD_PROJECTIONS; i++) {
+    const int64_t count = i == HD_Q ? layer->heads : layer->kv_heads;
+    y[i] = hd_layer_split(hd_layer_global(layer, &pass->saved, i, i + 1), count);
+    dy[i] = hd_layer_split(hd_layer_global(layer, &pass->d, i, i + 1), count);
+  }
+  const heed_attention_gradients gradients = {.size = sizeof gradients, .dq = &dy[HD_Q], .dk = &dy[HD_K], .dv = &dy[HD_V]};
+  HD_TRY(heed_attention_backward(layer->context, &layer->global_attention, &y[HD_Q], &y[HD_K], &y[HD_V], &heads, &lse, &dout, &gradients));
+  const heed_view rows = hd_layer_heads(layer, &pass->d);
+  for (int64_t at = 0; at < layer->batch * layer->global; at++)
+    memset((float *)rows.data + at / layer->global * rows.stride[0] + at % layer->global * rows.stride[1], 0,
+           (size_t)rows.dim[2] * sizeof(float));
+  return HEED_OK;
+}
+
 /* From the output's gradient to those of the projections, as far as they are asked for. */
 static heed_status attend(const struct pass *pass) {
   const hd_layer *layer = pass->layer;
   const hd_layer_gradients *to = pass->to;
   heed_view y[HD_PROJECTIONS], dy[HD_PROJECTIONS], rows = hd_layer_heads(layer, &pass->d), lse = hd_layer_lse(layer, &pass->saved);
   const heed_view heads = hd_layer_split(hd_layer_heads(layer, &pass->saved), layer->heads), dheads = hd_layer_split(rows, layer->heads);
-  bool asked = to->dbias || to->dsink || to->drelative, each[HD_PROJECTIONS];
+  bool asked = to->dbias || to->dsink || to->drelative || to->dw_global[HD_Q].ndim || to->db_global[HD_Q].ndim, each[HD_PROJECTIONS];
   for (int i = 0; i < HD_PROJECTIONS; i++) {
     int64_t count = i == HD_Q ? layer->heads : layer->kv_heads;
     y[i] = hd_layer_split(hd_layer_projected(layer, &pass->saved, i, i + 1), count);
@@ -152,6 +185,7 @@ static heed_status attend(const struct pass *pass) {
   }
   if (!asked) return HEED_OK;
   HD_TRY(heed_gemm(layer->context, NULL, &pass->dout, &layer->w_o, &rows));
+  if (hd_layer_has_global(layer)) HD_TRY(attend_globally(pass, &dheads));
   const heed_attention_gradients gradients = {.size = sizeof gradients,
                                               .dq = each[HD_Q] ? &dy[HD_Q] : NULL,
                                               .dk = each[HD_K] ? &dy[HD_K] : NULL,
@@ -183,6 +217,28 @@ static heed_status add_parameters(const struct pass *pass) {
   return HEED_OK;
 }
 
+/* The weights and biases of global tokens. */
+static heed_status add_global_parameters(const struct pass *pass) {
+  const hd_layer *layer = pass->layer;
+  const hd_layer_gradients *to = pass->to;
+  const heed_view dq = hd_layer_global(layer, &pass->d, HD_Q, HD_K), dkv = hd_layer_global(layer, &pass->d, HD_K, HD_PROJECTIONS);
+  const heed_view dw_kv = hd_both(to->dw_global[HD_K], &to->dw_global[HD_V]), db_kv = hd_both(to->db_global[HD_K], &to->db_global[HD_V]);
+  HD_TRY(add_weights(pass, &dq, &pass->x_first, &to->dw_global[HD_Q]));
+  HD_TRY(add_bias(pass, &dq, &to->db_global[HD_Q]));
+  HD_TRY(add_weights(pass, &dkv, &pass->x[HD_Q], &dw_kv));
+  return add_bias(pass, &dkv, &db_kv);
+}
+
+/* What global tokens' projections add to dx. */
+static heed_status to_input_globally(const struct pass *pass, const heed_view *dx) {
+  const hd_layer *layer = pass->layer;
+  const heed_gemm_form form = {.size = sizeof form, .accumulate = true};
+  const heed_view dq = hd_layer_global(layer, &pass->d, HD_Q, HD_K), dkv = hd_layer_global(layer, &pass->d, HD_K, HD_PROJECTIONS);
+  const heed_view w_kv = hd_both(layer->w_global[HD_K], &layer->w_global[HD_V]), first = hd_first(*dx, 1, layer->global);
+  HD_TRY(heed_gemm(layer->context, &form, &dq, &layer->w_global[HD_Q], &first));
+  return heed_gemm(layer->context, &form, &dkv, &w_kv, dx);
+}
+
 /* dx = Σ dy · W over the projections that read x, in one chain. */
 static heed_status to_inputs(const struct pass *pass) {
   const hd_layer *layer = pass->layer;
@@ -196,6 +252,7 @@ static heed_status to_inputs(const struct pass *pass) {
     const heed_gemm_form form = {.size = sizeof form, .accumulate = first != source};
     heed_view dy = hd_layer_projected(layer, &pass->d, first, end);
     HD_TRY(heed_gemm(layer->context, &form, &dy, &joined, &dx));
+    if (hd_layer_has_global(layer) && end == HD_PROJECTIONS) HD_TRY(to_input_globally(pass, &dx));
     if (pass->dx_copy[source] && (end == HD_PROJECTIONS || layer->source[end] != source))
       hd_layer_copy(layer, &dx, &pass->to->dx[source], false);
   }
@@ -221,6 +278,7 @@ heed_status heed_multi_head_backward(heed_context *context, const heed_multi_hea
   prepare(&pass);
   heed_status status = attend(&pass);
   if (status == HEED_OK) status = add_parameters(&pass);
+  if (status == HEED_OK && hd_layer_has_global(&layer)) status = add_global_parameters(&pass);
   if (status == HEED_OK) status = to_inputs(&pass);
   hd_release(context, memory, floats, sizeof *memory);
   return status;

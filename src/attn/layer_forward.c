@@ -13,6 +13,30 @@ static heed_status project(const hd_layer *layer, const hd_layer_arrays *arrays)
   return HEED_OK;
 }
 
+/* Global tokens' queries, and keys and values of all rows for them. */
+static heed_status project_global(const hd_layer *layer, const hd_layer_arrays *arrays) {
+  const heed_view *w = layer->w_global, *b = layer->b_global, w_kv = hd_both(w[HD_K], &w[HD_V]), b_kv = hd_both(b[HD_K], &b[HD_V]);
+  const heed_view x = hd_first(layer->x[HD_Q], 1, layer->global), q = hd_layer_global(layer, arrays, HD_Q, HD_K),
+                  kv = hd_layer_global(layer, arrays, HD_K, HD_PROJECTIONS);
+  const bool biased = layer->of.b_qkv_global;
+  heed_gemm_form form = {.size = sizeof form, .transpose_b = true, .bias = biased ? &b[HD_Q] : NULL};
+  HD_TRY(heed_gemm(layer->context, &form, &x, &w[HD_Q], &q));
+  form.bias = biased ? &b_kv : NULL;
+  return heed_gemm(layer->context, &form, &layer->x[HD_Q], &w_kv, &kv);
+}
+
+/* Rows of global tokens take the place of those that the other projections gave. */
+static heed_status attend_globally(const hd_layer *layer, const hd_layer_arrays *arrays, bool saved) {
+  const heed_view q = hd_layer_split(hd_layer_global(layer, arrays, HD_Q, HD_K), layer->heads),
+                  k = hd_layer_split(hd_layer_global(layer, arrays, HD_K, HD_V), layer->kv_heads),
+                  v = hd_layer_split(hd_layer_global(layer, arrays, HD_V, HD_PROJECTIONS), layer->kv_heads),
+                  heads = hd_first(hd_layer_split(hd_layer_heads(layer, arrays), layer->heads), 2, layer->global),
+                  lse = hd_first(hd_layer_lse(layer, arrays), 2, layer->global);
+  const heed_attention_extras extras = {.size = sizeof extras, .lse = saved ? &lse : NULL};
+  HD_TRY(project_global(layer, arrays));
+  return heed_attention_forward(layer->context, &layer->global_attention, &q, &k, &v, &heads, &extras);
+}
+
 static heed_status attend(const hd_layer *layer, const hd_layer_arrays *arrays, const heed_multi_head_extras *asked) {
   heed_view q = hd_layer_split(hd_layer_projected(layer, arrays, HD_Q, HD_K), layer->heads);
   heed_view k = hd_layer_split(hd_layer_projected(layer, arrays, HD_K, HD_V), layer->kv_heads);
@@ -20,6 +44,7 @@ static heed_status attend(const hd_layer *layer, const hd_layer_arrays *arrays, 
   heed_view heads = hd_layer_split(hd_layer_heads(layer, arrays), layer->heads), lse = hd_layer_lse(layer, arrays);
   const heed_attention_extras extras = {.size = sizeof extras, .lse = asked->saved ? &lse : NULL};
   HD_TRY(heed_attention_forward(layer->context, layer->of.attention, &q, &k, &v, &heads, &extras));
+  if (hd_layer_has_global(layer)) HD_TRY(attend_globally(layer, arrays, asked->saved != NULL));
   if (!asked->weights) return HEED_OK;
   return heed_attention_weights(layer->context, layer->of.attention, &q, &k, asked->rows, asked->weights);
 }
@@ -60,6 +85,8 @@ done:
 /* That the weights asked for exist is found out before anything is written. */
 static heed_status check_weights(hd_layer *layer, const heed_multi_head_extras *asked) {
   if (!asked->weights) return HEED_OK;
+  HD_REQUIRE(!hd_layer_has_global(layer), layer->context, HEED_E_UNSUPPORTED,
+             "weights cannot be asked for where global tokens have projections of their own");
   HD_TRY(hd_view_check(layer->context, asked->weights, "weights"));
   HD_TRY(hd_layer_apart(layer, asked->weights, "weights"));
   heed_attention_rows rows;

@@ -5,6 +5,7 @@
 typedef struct {
   heed_view y[HD_PROJECTIONS], heads;                             /* [B,rows,columns] */
   heed_view dout, dy[HD_PROJECTIONS], dheads, dx[HD_PROJECTIONS]; /* backward's */
+  heed_view global[HD_PROJECTIONS], dglobal[HD_PROJECTIONS];      /* of global tokens: y and dy */
   hd_arena memory;
 } arrays;
 
@@ -55,6 +56,11 @@ static void drop(const hd_layer *layer, const heed_view *from, const heed_view *
   }
 }
 
+/* Which rows of an array like x a projection of global tokens reads: queries are theirs alone. */
+static heed_view rows_read(const hd_layer *layer, int projection, const heed_view *x) {
+  return projection == HD_Q ? hd_first(*x, 1, layer->global) : *x;
+}
+
 static heed_status forward(const hd_layer *layer, arrays *a) {
   for (int i = 0; i < HD_PROJECTIONS; i++) {
     HD_TRY(array_new(layer, a, layer->x[i].dim[1], layer->columns[i], &a->y[i]));
@@ -63,7 +69,16 @@ static heed_status forward(const hd_layer *layer, arrays *a) {
   HD_TRY(array_new(layer, a, layer->queries, layer->heads * layer->dv, &a->heads));
   heed_view q = hd_layer_split(a->y[HD_Q], layer->heads), k = hd_layer_split(a->y[HD_K], layer->kv_heads);
   heed_view v = hd_layer_split(a->y[HD_V], layer->kv_heads), heads = hd_layer_split(a->heads, layer->heads);
-  return heed_attention_reference(layer->context, layer->of.attention, &q, &k, &v, &heads, NULL);
+  HD_TRY(heed_attention_reference(layer->context, layer->of.attention, &q, &k, &v, &heads, NULL));
+  if (!hd_layer_has_global(layer)) return HEED_OK;
+  for (int i = 0; i < HD_PROJECTIONS; i++) {
+    const heed_view x = rows_read(layer, i, &layer->x[HD_Q]);
+    HD_TRY(array_new(layer, a, x.dim[1], layer->columns[i], &a->global[i]));
+    multiply(&x, &layer->w_global[i], &layer->b_global[i], a->global[i].data);
+  }
+  q = hd_layer_split(a->global[HD_Q], layer->heads), k = hd_layer_split(a->global[HD_K], layer->kv_heads);
+  v = hd_layer_split(a->global[HD_V], layer->kv_heads), heads = hd_first(heads, 2, layer->global);
+  return heed_attention_reference(layer->context, &layer->global_attention, &q, &k, &v, &heads, NULL);
 }
 
 heed_status heed_multi_head_reference(heed_context *context, const heed_multi_head *given, const heed_view *x_query, const heed_view *x_key,
@@ -90,10 +105,9 @@ heed_status heed_multi_head_reference(heed_context *context, const heed_multi_he
 /* y = x · wᵀ + b gives dx += dy · w, */
 static void back_to_input(const heed_view *dy, const heed_view *w, const heed_view *dx) {
   int64_t rows = dx->dim[0] * dx->dim[1], inputs = dx->dim[2], outputs = w->dim[0];
-  double *sums = dx->data;
   for (int64_t r = 0; r < rows; r++)
     for (int64_t o = 0; o < outputs; o++)
-      for (int64_t i = 0; i < inputs; i++) sums[r * inputs + i] += get(dy, r * outputs + o) * get(w, o * inputs + i);
+      for (int64_t i = 0; i < inputs; i++) put(dx, r * inputs + i, get(dy, r * outputs + o) * get(w, o * inputs + i), true);
 }
 
 /* and dw = dyᵀ · x, db = Σ dy, each where it is asked for. */
@@ -111,6 +125,27 @@ static void back_to_weights(const heed_view *dy, const heed_view *x, const heed_
   }
 }
 
+/* The rows of global tokens, which then bring nothing to the other projections. */
+static heed_status back_globally(const hd_layer *layer, const hd_layer_gradients *to, arrays *a) {
+  heed_view y[HD_PROJECTIONS], dy[HD_PROJECTIONS];
+  for (int i = 0; i < HD_PROJECTIONS; i++) {
+    const int64_t heads = i == HD_Q ? layer->heads : layer->kv_heads;
+    HD_TRY(array_new(layer, a, a->global[i].dim[1], layer->columns[i], &a->dglobal[i]));
+    y[i] = hd_layer_split(a->global[i], heads);
+    dy[i] = hd_layer_split(a->dglobal[i], heads);
+  }
+  const heed_view rows = hd_first(a->dheads, 1, layer->global), dheads = hd_layer_split(rows, layer->heads);
+  const heed_attention_gradients gradients = {.size = sizeof gradients, .dq = &dy[HD_Q], .dk = &dy[HD_K], .dv = &dy[HD_V]};
+  HD_TRY(heed_attention_backward_reference(layer->context, &layer->global_attention, &y[HD_Q], &y[HD_K], &y[HD_V], &dheads, &gradients));
+  for (int64_t i = 0; i < hd_view_count(&rows); i++) put(&rows, i, 0, false);
+  for (int i = 0; i < HD_PROJECTIONS; i++) {
+    const heed_view x = rows_read(layer, i, &layer->x[HD_Q]), dx = rows_read(layer, i, &a->dx[HD_Q]);
+    back_to_weights(&a->dglobal[i], &x, &to->dw_global[i], &to->db_global[i], to->accumulate);
+    back_to_input(&a->dglobal[i], &layer->w_global[i], &dx);
+  }
+  return HEED_OK;
+}
+
 static heed_status backward(const hd_layer *layer, const heed_view *dout, const hd_layer_gradients *to, arrays *a) {
   heed_view y[HD_PROJECTIONS], dy[HD_PROJECTIONS];
   HD_TRY(forward(layer, a));
@@ -125,6 +160,7 @@ static heed_status backward(const hd_layer *layer, const heed_view *dout, const 
   }
   drop(layer, dout, &a->dout);
   back_to_input(&a->dout, &layer->w_o, &a->dheads);
+  if (hd_layer_has_global(layer)) HD_TRY(back_globally(layer, to, a));
   heed_view dheads = hd_layer_split(a->dheads, layer->heads);
   const heed_attention_gradients gradients = {.size = sizeof gradients,
                                               .dq = &dy[HD_Q],

@@ -1,4 +1,5 @@
-/* Longformer's projections of their own for global tokens (heed_nn_attention): output, weights and gradients of everything beside a naive form in double precision, and what they do not go with. */
+/* Longformer's projections of their own for global tokens: output, weights and gradients of the layer on the tape (heed_nn_attention) beside a naive form in double precision, and what they do not go
+ * with; the output of heed_multi_head, whose gradients are tests/unit/layer.c's. */
 #include "test.h"
 
 #include <math.h>
@@ -184,6 +185,79 @@ static void output_weights_and_gradients(void **state) {
     }
 }
 
+/* heed_multi_head and its oracle. */
+static void the_core_layer(void **state) {
+  (void)state;
+  enum { COUNT = BATCH * ROWS * WIDTH };
+  static double want[COUNT], found[COUNT], packed[PACKED * WIDTH], biases[PACKED];
+  static float out[COUNT], narrow[PACKED * WIDTH], narrow_biases[PACKED];
+  setting s;
+  begin(&s, GLOBAL, true);
+  for (int i = 0; i < PACKED * WIDTH; i++) {
+    const int queries = HEADS * D * WIDTH;
+    narrow[i] = (float)(packed[i] = i < queries ? s.value[Q_GLOBAL][i] : s.value[KV_GLOBAL][i - queries]);
+  }
+  for (int i = 0; i < PACKED; i++)
+    narrow_biases[i] = (float)(biases[i] = i < HEADS * D ? s.value[Q_BIAS][i] : s.value[KV_BIAS][i - HEADS * D]);
+  const heed_pattern all = {.size = sizeof all, .kind = HEED_PATTERN_GLOBAL, .count = GLOBAL}, *part[] = {&window, &all};
+  const heed_pattern both = {.size = sizeof both, .kind = HEED_PATTERN_UNION, .parts = 2, .part = part};
+  const heed_attention a = {.size = sizeof a, .causal = true, .align = HEED_ALIGN_START, .key_lengths = s.lengths, .pattern = &both};
+  naive(&s, want, NULL);
+  for (int wide = 0; wide < 2; wide++) {
+    const heed_type type = wide ? HEED_F64 : HEED_F32;
+    heed_view view[PARAMETERS], result = heed_view_of(wide ? (void *)found : out, type, 3, shapes[X].dim);
+    for (int i = 0; i < PARAMETERS; i++)
+      view[i] = heed_view_of(wide ? (void *)s.value[i] : hd_value(s.of[i]), type, shapes[i].ndim, shapes[i].dim);
+    const heed_view w = heed_view_of(wide ? (void *)packed : narrow, type, 2, shapes[QKV].dim),
+                    b = heed_view_of(wide ? (void *)biases : narrow_biases, type, 1, shapes[BIAS].dim);
+    const heed_multi_head layer = {.size = sizeof layer,
+                                   .heads = HEADS,
+                                   .kv_heads = KV_HEADS,
+                                   .head_width = D,
+                                   .attention = &a,
+                                   .w_qkv = &view[QKV],
+                                   .b_qkv = &view[BIAS],
+                                   .w_o = &view[OUTPUT],
+                                   .global_tokens = GLOBAL,
+                                   .w_qkv_global = &w,
+                                   .b_qkv_global = &b};
+    if (wide) ok(context, heed_multi_head_reference(context, &layer, &view[X], NULL, NULL, &result));
+    else ok(context, heed_multi_head_forward(context, &layer, &view[X], NULL, NULL, &result, NULL));
+  }
+  for (int i = 0; i < COUNT; i++) {
+    if (!(fabs(found[i] - want[i]) <= 1e-12)) fail_msg("the oracle's out[%d] is %.15g, expected %.15g", i, found[i], want[i]);
+    if (!(fabs(out[i] - want[i]) <= 2e-6)) fail_msg("out[%d] is %.9g, expected %.9g", i, out[i], want[i]);
+  }
+  end(&s);
+}
+
+/* Nothing in, nothing out, and a gradient of nothing is 0. */
+static void no_rows(void **state) {
+  (void)state;
+  setting s;
+  begin(&s, GLOBAL, false);
+  float gradient[PACKED * WIDTH], nothing[64];
+  memset(gradient, 77, sizeof gradient);
+  const heed_view x = heed_view_of(nothing, HEED_F32, 3, (int64_t[]){2, 0, WIDTH}), out = heed_view_of(nothing + 8, HEED_F32, 3, x.dim),
+                  dout = heed_view_of(nothing + 16, HEED_F32, 3, x.dim), saved = heed_view_of(nothing + 24, HEED_F32, 1, (int64_t[]){0}),
+                  w_o = heed_tensor_value(s.of[OUTPUT]), w = heed_tensor_value(s.of[QKV]),
+                  dw = heed_view_of(gradient, HEED_F32, 2, shapes[QKV].dim);
+  const heed_multi_head layer = {.size = sizeof layer,
+                                 .heads = HEADS,
+                                 .kv_heads = KV_HEADS,
+                                 .head_width = D,
+                                 .w_qkv = &w,
+                                 .w_o = &w_o,
+                                 .global_tokens = GLOBAL,
+                                 .w_qkv_global = &w};
+  const heed_multi_head_extras extras = {.size = sizeof extras, .saved = &saved};
+  const heed_multi_head_gradients to = {.size = sizeof to, .dw_qkv_global = &dw};
+  ok(context, heed_multi_head_forward(context, &layer, &x, NULL, NULL, &out, &extras));
+  ok(context, heed_multi_head_backward(context, &layer, &x, NULL, NULL, &saved, &dout, &to));
+  for (int i = 0; i < PACKED * WIDTH; i++) assert_true(gradient[i] == 0);
+  end(&s);
+}
+
 static void refused(setting *s, const heed_nn_attention *layer, heed_status status, const char *says) {
   heed_tape_reset(s->tape);
   assert_null(heed_nn_attention_apply(s->tape, layer, s->of[X], NULL, NULL, NULL));
@@ -223,7 +297,8 @@ static void refusals(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(output_weights_and_gradients), cmocka_unit_test(refusals)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(output_weights_and_gradients), cmocka_unit_test(the_core_layer),
+                                     cmocka_unit_test(no_rows), cmocka_unit_test(refusals)};
   context = test_context(NULL);
   const int failed = cmocka_run_group_tests(tests, NULL, NULL);
   heed_context_free(context);

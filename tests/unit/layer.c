@@ -261,6 +261,13 @@ LAYERS(halves_are_rounded_once, 65) {
 LAYERS(inference_and_weights, 65) {
   layer_run(context, s);
   layer_results kept = layer_keep(s);
+  if (s->layer.global_tokens) { // whose weights cannot be asked for
+    memset(s->out, 255, (size_t)(s->batch * s->n * s->outputs) * 4);
+    ok(context, heed_multi_head_forward(context, &s->layer, layer_x(s, X_QUERY), NULL, NULL, &s->vout, NULL));
+    layer_unchanged(&kept, s, "a pass that saves nothing", r->seed);
+    layer_results_free(&kept);
+    return;
+  }
   int64_t rows[2] = {below(r, s->n), below(r, s->n)}, heads[1] = {below(r, s->heads)}, count = s->batch * s->heads * s->n * s->m;
   float *all = floats(count), *some = floats(s->batch * 2 * s->m);
   heed_view vall = heed_view_of(all, HEED_F32, 4, (int64_t[]){s->batch, s->heads, s->n, s->m});

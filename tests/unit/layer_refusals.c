@@ -270,12 +270,67 @@ static void memory_is_linear(void **state) {
   heed_context_free(limited);
 }
 
+/* Global tokens with projections of their own; the sample is self-attention of 5 rows. */
+static void global_tokens(void **state) {
+  (void)state;
+  random_source r = {.seed = 25};
+  const int64_t bounds[] = {0, 5}, dim[] = {2, 5, 12};
+  layer_sample s = {.batch = 2, .n = 5, .m = 5, .heads = 4, .kv_heads = 2, .d = 3, .dv = 3, .width = {12, 12, 12}, .outputs = 7};
+  layer_array_new(&s.array[X_QUERY], &r, 1, 3, dim);
+  s.a = (heed_attention){.size = sizeof s.a};
+  s.layer.global_tokens = 2;
+  layer_fill(context, &s, &r, true, true);
+  layer_run(context, &s);
+  const heed_attention plain = s.a;
+  const heed_multi_head whole = s.layer;
+  const struct {
+    heed_attention a;
+    heed_multi_head layer;
+    heed_status status;
+    const char *words;
+  } bad[] = {
+      {{.size = sizeof plain, .documents = 1, .query_documents = bounds}, whole, HEED_E_UNSUPPORTED, "have no attend, bias, sink"},
+      {{.size = sizeof plain, .align = HEED_ALIGN_END}, whole, HEED_E_UNSUPPORTED, "begin with the first row"},
+      {{.size = sizeof plain, .align = HEED_ALIGN_GIVEN, .offset = 1}, whole, HEED_E_UNSUPPORTED, "begin with the first row"},
+      {plain, {.global_tokens = -1}, HEED_E_ARGUMENT, "-1 global tokens, and w_qkv_global is given"},
+      {plain, {.global_tokens = 0}, HEED_E_ARGUMENT, "0 global tokens, and w_qkv_global is given"},
+      {plain, {.global_tokens = 2, .w_qkv_global = s.layer.b_qkv}, HEED_E_SHAPE, "w_qkv_global: [24], expected [24,12]"},
+  };
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    s.a = bad[i].a;
+    s.layer = whole;
+    s.layer.attention = &s.a;
+    s.layer.global_tokens = bad[i].layer.global_tokens;
+    if (bad[i].layer.w_qkv_global) s.layer.w_qkv_global = bad[i].layer.w_qkv_global;
+    expect(layer_try_forward(context, &s), bad[i].status, bad[i].words);
+    expect(layer_try_backward(context, &s, false), bad[i].status, bad[i].words);
+  }
+  s.a = plain;
+  s.layer = whole;
+  s.layer.w_qkv_global = NULL;
+  expect(layer_try_forward(context, &s), HEED_E_ARGUMENT, "2 global tokens, and w_qkv_global is null");
+  s.layer = whole;
+  const heed_view *x = &s.array[X_QUERY].view;
+  expect(heed_multi_head_forward(context, &s.layer, x, x, NULL, &s.vout, NULL), HEED_E_ARGUMENT, "w_qkv_global is for self-attention");
+  float weights[2 * 4 * 5 * 5];
+  const heed_view asked = heed_view_of(weights, HEED_F32, 4, (int64_t[]){2, 4, 5, 5});
+  const heed_multi_head_extras extras = {.size = sizeof extras, .weights = &asked};
+  expect(heed_multi_head_forward(context, &s.layer, x, NULL, NULL, &s.vout, &extras), HEED_E_UNSUPPORTED, "weights cannot be asked for");
+  layer_free(&s);
+}
+
 int main(void) {
   context = test_context(NULL);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(heads_and_widths),   cmocka_unit_test(shapes),           cmocka_unit_test(values_of_another_length),
-      cmocka_unit_test(types_and_pointers), cmocka_unit_test(overlaps),         cmocka_unit_test(attention_and_dropout),
-      cmocka_unit_test(memory_runs_out),    cmocka_unit_test(memory_is_linear),
+      cmocka_unit_test(global_tokens),
+      cmocka_unit_test(heads_and_widths),
+      cmocka_unit_test(shapes),
+      cmocka_unit_test(values_of_another_length),
+      cmocka_unit_test(types_and_pointers),
+      cmocka_unit_test(overlaps),
+      cmocka_unit_test(attention_and_dropout),
+      cmocka_unit_test(memory_runs_out),
+      cmocka_unit_test(memory_is_linear),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   heed_context_free(context);
