@@ -5,12 +5,28 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 int array_load(heed_context *context, const char *path, array *out) {
   *out = (array){0};
   int code = check(context, heed_array_load(context, path, &out->view));
   if (code == EXIT_OK) out->loaded_by = context;
   return code;
+}
+
+/* As the library takes memory for its own arrays: on cache lines, and large ones on large pages. */
+enum { LINE = 64, HUGE_PAGE = 2 << 20 };
+
+static void *array_memory(const char *what, int64_t count, size_t size) {
+  size_t bytes;
+  if (__builtin_mul_overflow((size_t)count, size, &bytes) || bytes > SIZE_MAX - HUGE_PAGE) return allocate(what, count, size);
+  const size_t page = bytes >= HUGE_PAGE ? HUGE_PAGE : LINE, whole = (bytes / page + 1) * page;
+  void *memory = aligned_alloc(page, whole);
+  if (!memory) return allocate(what, count, size); // says so, if there is none
+#ifdef MADV_HUGEPAGE
+  if (page == HUGE_PAGE) madvise(memory, whole, MADV_HUGEPAGE); // a wish: nothing is lost where it is not granted
+#endif
+  return memset(memory, 0, whole);
 }
 
 int array_new(const char *what, heed_type type, int ndim, const int64_t *dim, array *out) {
@@ -20,7 +36,7 @@ int array_new(const char *what, heed_type type, int ndim, const int64_t *dim, ar
   for (int i = 0; i < ndim; i++)
     if (__builtin_mul_overflow(count, dim[i], &count))
       return error_of(EXIT_NO_MEMORY, "%s: %s is too large", what, shape_text(ndim, dim, shape));
-  out->view = heed_view_of(allocate(what, count, heed_type_bytes(type)), type, ndim, dim);
+  out->view = heed_view_of(array_memory(what, count, heed_type_bytes(type)), type, ndim, dim);
   return EXIT_OK;
 }
 

@@ -2,7 +2,7 @@
  *
  * Keys come in chunks of 64 and chunks in segments. A row meets the keys of its own chunk one by one and all before them as a sum, the state. A piece of work is one segment of one key/value
  * head: it sums up its own chunks, waits until the pieces before it have handed on what they amount to (pieces are claimed in order, so those are under way), hands on its own, and then makes
- * its rows. So one head keeps all threads busy, nothing is computed twice, and sums have one order whoever makes them. The gradients of keys and values are the same walk from the other end, with
+ * its rows. So one head keeps all threads busy, nothing is computed twice, and sums have one order whoever makes them; where there are heads for every thread, each takes whole ones, in the same order. The gradients of keys and values are the same walk from the other end, with
  * queries in place of keys. */
 #ifndef HD_LINEAR_H
 #define HD_LINEAR_H
@@ -118,18 +118,27 @@ float hd_linear_power(float exponent);
 
 enum { HD_CHUNK = HD_KEY_TILE, HD_SEGMENT_CHUNKS = 8 };
 
-/* A state: numbers to be multiplied by 2^exponent. Where the walk is `turned`, Σ_r y[r] x[r]ᵀ as [y_rows][x_stride]; otherwise Σ_r x[r] y[r]ᵀ as [x_rows][y_stride] and, where asked for, Σ_r x[r] [x_stride]. */
+/* A state: numbers to be multiplied by 2^exponent. Where the walk is `turned`, Σ_r y[r] x[r]ᵀ as [y_rows][x_stride]; otherwise Σ_r x[r] y[r]ᵀ as [x_rows][y_stride]; behind it, where asked for,
+ * Σ_r x[r], or Σ_r weight[r] x[r], [x_stride]. */
 typedef struct hd_linear_sum {
   float *data;
   float exponent;
 } hd_linear_sum;
 
+/* Rows of a chunk that are summed up. */
+typedef struct hd_linear_items {
+  float *x;
+  const float *y;   /* points to room for them, but they may lie elsewhere */
+  float *exponents; /* x is to be multiplied by 2^exponent, an integer, or −inf where the row is 0; where features are projected */
+  float *weights;   /* where the walk weighs what it sums of x */
+} hd_linear_items;
+
 /* What a worker has for itself. */
 typedef struct hd_linear_worker {
-  float *x, *y, *exponents;               /* of the segment's chunks */
-  const float *values[HD_SEGMENT_CHUNKS]; /* rows y of a chunk, there or elsewhere */
-  hd_linear_sum sum[HD_SEGMENT_CHUNKS];   /* of the segment up to and with a chunk */
-  hd_linear_sum start, state;             /* of all segments before; of all before the chunk at hand */
+  hd_linear_items items[HD_SEGMENT_CHUNKS]; /* of the segment's chunks */
+  float *room[HD_SEGMENT_CHUNKS];           /* for their y */
+  hd_linear_sum sum[HD_SEGMENT_CHUNKS];     /* of the segment up to and with a chunk */
+  hd_linear_sum start, state;               /* of all segments before; of all before the chunk at hand */
   float *own;
 } hd_linear_worker;
 
@@ -139,9 +148,9 @@ typedef struct hd_linear_chunk {
   int64_t kv, begin;
   int count;
   const hd_linear_sum *state;
-  const float *x, *y;
+  const float *x, *y, *weights;
   float exponent;
-  hd_asking *asking; /* rows of the next chunk, for its products to ask for */
+  hd_asking *asking; /* rows that are needed soon, for products to ask for */
 } hd_linear_chunk;
 
 typedef struct hd_linear_walk hd_linear_walk;
@@ -153,16 +162,20 @@ struct hd_linear_walk {
   int64_t row_group;      /* rows that are summed up for a position */
   int64_t x_rows, y_rows; /* numbers of a row x and of a row y */
   int64_t x_stride, y_stride;
-  bool turned, sums_x;
+  bool turned, sums_x, weighs;
   int64_t own_floats;
   const hd_grid *read[3], *made[4]; /* what collect and make read and write, to be asked for ahead; or NULL */
-  /* Fills the chunk's rows x and y, or points *y to where they are; exponents, where features are projected: x is to be multiplied by 2^exponent, an integer, or −inf where the row is 0. Returns how many rows. */
-  int64_t (*collect)(const hd_linear_walk *walk, float *own, int64_t kv, int64_t begin, int count, float *x, const float **y,
-                     float *exponents);
+  /* Fills the chunk's rows, or points y to where they are. Returns how many rows. */
+  int64_t (*collect)(const hd_linear_walk *walk, float *own, int64_t kv, int64_t begin, int count, hd_linear_items *items);
   void (*make)(const hd_linear_walk *walk, float *own, const hd_linear_chunk *chunk);
   void (*begin)(const hd_linear_walk *walk, int64_t kv, hd_linear_sum *start); /* the state before everything, which is 0 so far; or NULL */
   void (*end)(const hd_linear_walk *walk, int64_t kv, const hd_linear_sum *whole); /* is shown the state after everything; or NULL */
 };
+
+/* Where the sum of x stands in a state. */
+static inline int64_t hd_linear_behind(const hd_linear_walk *walk) {
+  return walk->turned ? walk->y_rows * walk->x_stride : walk->x_rows * walk->y_stride;
+}
 
 /* Carries a walk out for all key/value heads. E_MEMORY, E_OVERFLOW: nothing was made. */
 heed_status hd_linear_walk_run(const hd_linear_walk *walk);

@@ -43,14 +43,13 @@ static struct own own_of(const hd_linear *p, float *memory) {
   return own;
 }
 
-static int64_t collect(const hd_linear_walk *walk, float *memory, int64_t kv, int64_t begin, int count, float *x, const float **y,
-                       float *exponents) {
+static int64_t collect(const hd_linear_walk *walk, float *memory, int64_t kv, int64_t begin, int count, hd_linear_items *items) {
   const struct job *job = walk->job;
   const hd_linear *p = job->p;
   const struct own own = own_of(p, memory);
   const int64_t batch = kv / p->kv_heads, head = kv % p->kv_heads;
-  hd_linear_keys(p, &job->maps, batch, head, begin, count, own.raw, own.projected, x, exponents);
-  *y = hd_linear_rows_near(p, &p->v, batch, head, begin, count, true, (float *)*y, walk->y_stride);
+  hd_linear_keys(p, &job->maps, batch, head, begin, count, own.raw, own.projected, items->x, items->exponents);
+  items->y = hd_linear_rows_near(p, &p->v, batch, head, begin, count, true, (float *)items->y, walk->y_stride);
   return count;
 }
 
@@ -69,6 +68,7 @@ static void find_pairs(const struct job *job, const struct own *own, const hd_li
       .y = own->pairs,
       .y_stride = HD_CHUNK,
       .triangle = HD_COLUMNS_TO_ROW,
+      .asking = chunk->asking,
   };
   p->kernels->multiply_rows(&product);
   if (chunk->exponent != chunk->state->exponent)
@@ -113,7 +113,7 @@ static void normalise(const hd_linear_walk *walk, const struct own *own, const h
       .features = walk->x_stride,
       .columns = walk->y_stride,
       .y = own->queries,
-      .z = chunk->state->data + walk->x_rows * walk->y_stride,
+      .z = chunk->state->data + hd_linear_behind(walk),
       .a = chunk->x ? own->pairs : NULL,
       .y_stride = walk->x_stride,
       .a_stride = HD_CHUNK,
@@ -173,7 +173,7 @@ static void begin(const hd_linear_walk *walk, int64_t kv, hd_linear_sum *start) 
                  start->data + r * walk->y_stride);
   if (walk->sums_x)
     for (int64_t r = 0; r < p->features; r++)
-      start->data[walk->x_rows * walk->y_stride + r] =
+      start->data[hd_linear_behind(walk) + r] =
           (float)hd_element(hd_grid_row(&p->before_normaliser, batch, head, r), p->before_normaliser.type);
   if (hd_linear_projects(p)) start->exponent = (float)hd_element(hd_grid_row(&p->before_exponent, batch, head, 0), p->before_exponent.type);
 }
@@ -188,8 +188,7 @@ static void end(const hd_linear_walk *walk, int64_t kv, const hd_linear_sum *who
                    after->sums.column_stride);
   if (walk->sums_x)
     for (int64_t r = 0; r < p->features; r++)
-      hd_element_store(hd_grid_row(&after->normaliser, batch, head, r), after->normaliser.type,
-                       whole->data[walk->x_rows * walk->y_stride + r]);
+      hd_element_store(hd_grid_row(&after->normaliser, batch, head, r), after->normaliser.type, whole->data[hd_linear_behind(walk) + r]);
   if (hd_linear_projects(p)) hd_element_store(hd_grid_row(&after->exponent, batch, head, 0), after->exponent.type, whole->exponent);
 }
 

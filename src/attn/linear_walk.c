@@ -10,6 +10,10 @@ void hd_linear_rows(const hd_linear *p, const hd_grid *grid, int64_t batch, int6
                     int64_t stride) {
   const char *row = hd_grid_row(grid, batch, head, begin);
   masked = masked && hd_linear_masks(p);
+  if (stride == 1 && !masked && grid->columns == 1) { // a column of numbers is a row
+    hd_to_floats(p->kernels, row, grid->type, grid->row_stride, count, out);
+    return;
+  }
   for (int i = 0; i < count; i++, out += stride, row += grid->row_stride * grid->size) {
     const int64_t columns = masked && !hd_linear_counts(p, batch, begin + i) ? 0 : grid->columns;
     hd_to_floats(p->kernels, row, grid->type, grid->column_stride, columns, out);
@@ -37,6 +41,10 @@ void hd_linear_put(const hd_linear *p, const hd_grid *grid, int64_t batch, int64
                    int64_t stride) {
   char *row = hd_grid_row(grid, batch, head, begin);
   if (row == (const char *)rows) return;
+  if (stride == 1 && grid->columns == 1) {
+    hd_from_floats(p->kernels, rows, count, row, grid->type, grid->row_stride);
+    return;
+  }
   for (int i = 0; i < count; i++, rows += stride, row += grid->row_stride * grid->size)
     hd_from_floats(p->kernels, rows, grid->columns, row, grid->type, grid->column_stride);
 }
@@ -80,7 +88,7 @@ struct run {
   int64_t workers, worker_floats;
   hd_linear_worker *worker;
   float *memory;
-  hd_linear_sum running; /* belongs to the piece whose turn it is */
+  hd_linear_sum running; /* where workers share heads: belongs to the piece whose turn it is */
   hd_linear_sum *total;  /* [kvs], where not causal */
   _Alignas(HD_ALIGN) _Atomic int64_t next;
   _Alignas(HD_ALIGN) _Atomic int64_t ready;
@@ -108,9 +116,10 @@ static void clear(const struct run *run, hd_linear_sum *sum) {
 }
 
 /* to = from + Σ over rows, at the exponent that `to` has; from may be to, or have no data: 0. */
-static void add_rows(const struct run *run, const float *x, const float *y, int64_t count, hd_asking *asking, const hd_linear_sum *from,
+static void add_rows(const struct run *run, const hd_linear_items *items, int64_t count, hd_asking *asking, const hd_linear_sum *from,
                      hd_linear_sum *to) {
   const hd_linear_walk *walk = run->walk;
+  const float *x = items->x, *y = items->y;
   const hd_kernels *kernels = walk->p->kernels;
   const bool turned = walk->turned;
   const hd_rows_product product = {
@@ -129,9 +138,11 @@ static void add_rows(const struct run *run, const float *x, const float *y, int6
   };
   kernels->multiply_rows(&product);
   if (!walk->sums_x) return;
-  const int64_t at = walk->x_rows * walk->y_stride;
-  if (from->data && from->data != to->data) memcpy(to->data + at, from->data + at, (size_t)walk->x_stride * sizeof(float));
-  kernels->sum_rows(x, count, walk->x_stride, walk->x_stride, from->data != NULL, to->data + at);
+  float *behind = to->data + hd_linear_behind(walk);
+  if (!from->data) memset(behind, 0, (size_t)walk->x_stride * sizeof *behind);
+  else if (from->data != to->data) memcpy(behind, from->data + hd_linear_behind(walk), (size_t)walk->x_stride * sizeof *behind);
+  if (walk->weighs) kernels->blend(items->weights, x, count, walk->x_stride, walk->x_stride, behind);
+  else kernels->sum_rows(x, count, walk->x_stride, walk->x_stride, true, behind);
 }
 
 /* ---- a segment -------------------------------------------------------------------------------------------------------------------- */
@@ -145,13 +156,12 @@ static bool chunk_at(const struct run *run, int64_t positions, int64_t segment, 
   return true;
 }
 
-/* Rows of a chunk in each of the grids, to be asked for. */
+/* Rows of a chunk in each of the grids, to be asked for too. */
 static void ask_for(const struct run *run, const hd_grid *const *grids, int64_t most, int64_t kv, int64_t positions, int64_t segment,
                     int64_t slot, hd_asking *out) {
   const hd_linear *p = run->walk->p;
   int64_t begin;
   int count;
-  *out = (hd_asking){0};
   if (kv >= run->first_kv + run->kvs || !chunk_at(run, positions, segment, slot, &begin, &count)) return;
   for (int64_t i = 0; i < most && grids[i]; i++) {
     const int64_t head = kv % p->kv_heads * (grids[i]->heads == p->heads ? p->group : 1);
@@ -171,6 +181,28 @@ static float level_rows(const struct run *run, float *x, const float *exponents,
   return top;
 }
 
+/* Fills the rows of a chunk, to be added to `before`; returns how many, and their exponent. */
+static int64_t collect_chunk(const struct run *run, hd_linear_worker *worker, int64_t place, int64_t kv, int64_t begin, int count,
+                             float before, float *exponent) {
+  const hd_linear_walk *walk = run->walk;
+  hd_linear_items *items = &worker->items[place];
+  items->y = worker->room[place];
+  const int64_t rows = walk->collect(walk, worker->own, kv, begin, count, items);
+  *exponent = run->exponents ? level_rows(run, items->x, items->exponents, rows, before) : before;
+  return rows;
+}
+
+/* sum = before + Σ over rows whose exponent is given, which is no less; before may be sum, or have no data. */
+static void sum_chunk(const struct run *run, const hd_linear_items *items, int64_t rows, float exponent, hd_asking *asking,
+                      hd_linear_sum before, hd_linear_sum *sum) {
+  if (before.data && before.exponent != exponent) {
+    rescale(run, &before, exponent, sum);
+    before = *sum;
+  }
+  sum->exponent = exponent;
+  add_rows(run, items, rows, asking, &before, sum);
+}
+
 /* Sums a segment up, chunk after chunk; returns how many there are. The last sum is that of the segment. */
 static int64_t collect_segment(const struct run *run, hd_linear_worker *worker, int64_t kv, int64_t segment) {
   const hd_linear_walk *walk = run->walk;
@@ -179,25 +211,13 @@ static int64_t collect_segment(const struct run *run, hd_linear_worker *worker, 
   int count;
   for (; chunk_at(run, walk->items, segment, slot, &begin, &count); slot++) {
     const int64_t place = slot % run->kept;
-    float *x = worker->x + place * run->chunk_rows * walk->x_stride;
-    float *exponents = worker->exponents + place * run->chunk_rows;
-    hd_linear_sum *sum = &worker->sum[place];
-    hd_asking asking;
-    worker->values[place] = worker->y + place * run->chunk_rows * walk->y_stride;
-    const int64_t rows = walk->collect(walk, worker->own, kv, begin, count, x, &worker->values[place], exponents);
-    if (slot + 1 < run->chunks) ask_for(run, walk->read, HD_COUNT(walk->read), kv, walk->items, segment, slot + 1, &asking);
-    else ask_for(run, walk->made, HD_COUNT(walk->made), kv, walk->rows, segment, 0, &asking);
-    sum->exponent = before.exponent;
-    if (run->exponents) {
-      const float top = level_rows(run, x, exponents, rows, before.exponent);
-      if (before.data && top != before.exponent) {
-        rescale(run, &before, top, sum);
-        before = *sum;
-      }
-      sum->exponent = top;
-    }
-    add_rows(run, x, worker->values[place], rows, &asking, &before, sum);
-    before = *sum;
+    float exponent;
+    hd_asking asking = {0};
+    const int64_t rows = collect_chunk(run, worker, place, kv, begin, count, before.exponent, &exponent);
+    if (slot + 1 == run->chunks) ask_for(run, walk->made, HD_COUNT(walk->made), kv, walk->rows, segment, 0, &asking);
+    else if (!walk->p->a.causal) ask_for(run, walk->read, HD_COUNT(walk->read), kv, walk->items, segment, slot + 1, &asking);
+    sum_chunk(run, &worker->items[place], rows, exponent, &asking, before, &worker->sum[place]);
+    before = worker->sum[place];
   }
   return slot;
 }
@@ -220,39 +240,78 @@ static void exchange(struct run *run, hd_linear_worker *worker, int64_t piece, i
   atomic_store_explicit(&run->ready, piece + 1, memory_order_release);
 }
 
-/* Everything before a chunk that has rows of its own: at an exponent that is no less than theirs. */
-static void find_state(const struct run *run, hd_linear_worker *worker, int64_t slot) {
-  const hd_linear_sum *start = &worker->start, *sum = slot > 0 ? &worker->sum[slot - 1] : start;
-  const float exponent = HD_MAX(start->exponent, worker->sum[slot].exponent);
-  if (slot > 0 && start->exponent == exponent && sum->exponent == exponent) {
+/* Everything before a chunk that has rows of its own: at an exponent that is no less than theirs. `sum` is what its segment had before it, or has no data. */
+static void find_state(const struct run *run, hd_linear_worker *worker, const hd_linear_sum *sum, float exponent) {
+  const hd_linear_sum *start = &worker->start;
+  exponent = HD_MAX(start->exponent, exponent);
+  if (sum->data && start->exponent == exponent && sum->exponent == exponent) {
     run->walk->p->kernels->add(start->data, sum->data, run->floats, worker->state.data);
     worker->state.exponent = exponent;
     return;
   }
   rescale(run, start, exponent, &worker->state);
-  if (slot > 0) add_to(run, sum, &worker->state);
+  if (sum->data) add_to(run, sum, &worker->state);
+}
+
+/* Makes the rows of the chunk whose own are at `place`. */
+static void make_chunk(const struct run *run, hd_linear_worker *worker, int64_t kv, int64_t segment, int64_t slot, int64_t place,
+                       float exponent, hd_asking *asking) {
+  const hd_linear_walk *walk = run->walk;
+  const hd_linear_items *items = &worker->items[place];
+  hd_linear_chunk chunk = {
+      .kv = kv, .state = &worker->state, .x = items->x, .y = items->y, .weights = items->weights, .exponent = exponent, .asking = asking};
+  chunk_at(run, walk->rows, segment, slot, &chunk.begin, &chunk.count);
+  walk->make(walk, worker->own, &chunk);
 }
 
 static void make_segment(const struct run *run, hd_linear_worker *worker, int64_t kv, int64_t segment, int64_t slots) {
   const hd_linear_walk *walk = run->walk;
   const int64_t next = (kv - run->first_kv) * run->segments + segment + run->workers; // most likely this worker's
-  hd_asking asking;
-  hd_linear_chunk chunk = {.kv = kv, .state = &worker->state};
+  hd_linear_sum before = {0};
   for (int64_t slot = 0; slot < slots; slot++) {
-    chunk_at(run, walk->rows, segment, slot, &chunk.begin, &chunk.count);
-    chunk.x = worker->x + slot * run->chunk_rows * walk->x_stride;
-    chunk.y = worker->values[slot];
-    chunk.exponent = worker->sum[slot].exponent;
-    chunk.asking = &asking;
-    if (slot + 1 < slots) ask_for(run, walk->made, HD_COUNT(walk->made), kv, walk->rows, segment, slot + 1, &asking);
-    else
-      ask_for(run, walk->read, HD_COUNT(walk->read), next / run->segments + run->first_kv, walk->items, next % run->segments, 0, &asking);
-    find_state(run, worker, slot);
-    walk->make(walk, worker->own, &chunk);
+    hd_asking asking = {0};
+    ask_for(run, walk->made, HD_COUNT(walk->made), kv, walk->rows, segment, slot + 1, &asking);
+    ask_for(run, walk->read, HD_COUNT(walk->read), next / run->segments + run->first_kv, walk->items, next % run->segments, slot, &asking);
+    find_state(run, worker, &before, worker->sum[slot].exponent);
+    make_chunk(run, worker, kv, segment, slot, slot, worker->sum[slot].exponent, &asking);
+    before = worker->sum[slot];
   }
 }
 
+/* Sums up and makes a head's segment chunk by chunk: the sums are those of collect_segment and exchange. */
+static void walk_segment(const struct run *run, hd_linear_worker *worker, int64_t kv, int64_t segment) {
+  const hd_linear_walk *walk = run->walk;
+  hd_linear_sum before = {NULL, run->exponents ? -INFINITY : 0}, *sum = &worker->sum[0];
+  int64_t begin;
+  int count;
+  for (int64_t slot = 0; chunk_at(run, walk->items, segment, slot, &begin, &count); slot++) {
+    const bool last = slot + 1 == run->chunks;
+    float exponent;
+    hd_asking asking = {0};
+    const int64_t rows = collect_chunk(run, worker, 0, kv, begin, count, before.exponent, &exponent);
+    ask_for(run, walk->read, HD_COUNT(walk->read), kv, walk->items, segment + last, last ? 0 : slot + 1, &asking);
+    ask_for(run, walk->made, HD_COUNT(walk->made), kv, walk->rows, segment + last, last ? 0 : slot + 1, &asking);
+    find_state(run, worker, &before, exponent);
+    make_chunk(run, worker, kv, segment, slot, 0, exponent, &asking);
+    sum_chunk(run, &worker->items[0], rows, exponent, &asking, before, sum);
+    before = *sum;
+  }
+  if (before.data) add_to(run, &before, &worker->start);
+}
+
 /* ---- all of them ------------------------------------------------------------------------------------------------------------------ */
+
+/* A head of which no other worker does anything. */
+static void run_head(void *argument, int64_t i, int of) {
+  struct run *run = argument;
+  const hd_linear_walk *walk = run->walk;
+  hd_linear_worker *worker = &run->worker[of];
+  const int64_t kv = run->first_kv + i;
+  clear(run, &worker->start);
+  if (walk->begin) walk->begin(walk, kv, &worker->start);
+  for (int64_t segment = 0; segment < run->segments; segment++) walk_segment(run, worker, kv, segment);
+  if (walk->end) walk->end(walk, kv, &worker->start);
+}
 
 /* Pieces in order: whoever is waited for has begun. */
 static void run_worker(void *argument, int64_t i, int ignored) {
@@ -277,6 +336,7 @@ static void make_free(void *argument, int64_t i, int worker) {
   hd_asking asking;
   hd_linear_chunk chunk = {.kv = run->first_kv + kv, .state = &run->total[kv], .asking = &asking};
   for (int64_t slot = 0; chunk_at(run, walk->rows, i % segments, slot, &chunk.begin, &chunk.count); slot++) {
+    asking.next = asking.count = 0;
     ask_for(run, walk->made, HD_COUNT(walk->made), chunk.kv, walk->rows, i % segments, slot + 1, &asking);
     walk->make(walk, run->worker[worker].own, &chunk);
   }
@@ -284,13 +344,19 @@ static void make_free(void *argument, int64_t i, int worker) {
 
 static bool lay_out_worker(const struct run *run, hd_linear_worker *worker, float *memory, int64_t *floats) {
   const hd_linear_walk *walk = run->walk;
-  int64_t rows;
-  if (!hd_mul(run->kept, run->chunk_rows, &rows)) return false;
-  hd_part parts[HD_SEGMENT_CHUNKS + 6] = {{&worker->x, rows, walk->x_stride},    {&worker->y, rows, walk->y_stride},
-                                          {&worker->exponents, rows, 1},         {&worker->own, walk->own_floats, 1},
-                                          {&worker->start.data, run->floats, 1}, {&worker->state.data, run->floats, 1}};
-  for (int64_t i = 0; i < run->kept; i++) parts[6 + i] = (hd_part){&worker->sum[i].data, run->floats, 1};
-  return hd_cut(memory, parts, (int)(6 + run->kept), floats);
+  const hd_part shared[] = {
+      {&worker->own, walk->own_floats, 1}, {&worker->start.data, run->floats, 1}, {&worker->state.data, run->floats, 1}};
+  bool fits = hd_cut(memory, shared, HD_COUNT(shared), floats);
+  for (int64_t i = 0; i < run->kept && fits; i++) {
+    hd_linear_items *items = &worker->items[i];
+    const hd_part parts[] = {{&items->x, run->chunk_rows, walk->x_stride},
+                             {&worker->room[i], run->chunk_rows, walk->y_stride},
+                             {&items->exponents, run->chunk_rows, 1},
+                             {&items->weights, run->chunk_rows, 1},
+                             {&worker->sum[i].data, run->floats, 1}};
+    fits = hd_cut(memory, parts, HD_COUNT(parts), floats);
+  }
+  return fits;
 }
 
 /* Where rows see everything, the states of so many heads are kept at once. */
@@ -315,6 +381,9 @@ static heed_status prepare(heed_context *context, struct run *run) {
   return HEED_OK;
 }
 
+/* Whether workers that take whole heads end at about the same time: then nothing is handed on, and the rows of a chunk are summed up and made while they are near. */
+static bool heads_keep_busy(int64_t heads, int64_t workers) { return heads % workers == 0 || heads >= 8 * workers; }
+
 heed_status hd_linear_walk_run(const hd_linear_walk *walk) {
   const hd_linear *p = walk->p;
   heed_context *context = p->context;
@@ -331,11 +400,12 @@ heed_status hd_linear_walk_run(const hd_linear_walk *walk) {
   // A segment is as long as its rows are few, so that it stays in the second-level cache.
   run.chunks = HD_MAX(HD_SEGMENT_CHUNKS / walk->row_group, 1);
   run.segments = HD_MAX(hd_ceil_div(all, run.chunks), 1);
-  run.kept = p->a.causal ? HD_MAX(HD_MIN(run.chunks, all), 1) : 1;
   run.kvs = p->a.causal ? heads : HD_MIN(heads, HD_MAX(TOTAL_FLOATS / HD_MAX(run.floats, 1), 1));
+  const bool apart = p->a.causal && heads_keep_busy(heads, hd_workers(context, INT32_MAX));
+  run.kept = p->a.causal && !apart ? HD_MAX(HD_MIN(run.chunks, all), 1) : 1;
   totals = p->a.causal ? 0 : run.kvs;
   const int64_t free_segments = hd_ceil_div(hd_ceil_div(walk->rows, HD_CHUNK), run.chunks);
-  run.workers = hd_workers(context, run.kvs * HD_MAX(run.segments, free_segments));
+  run.workers = hd_workers(context, apart ? run.kvs : run.kvs * HD_MAX(run.segments, free_segments));
   room = run.workers;
   HD_TRY_DONE(hd_allocate(context, "linear attention", room, sizeof *run.worker, &run.worker));
   memset(run.worker, 0, (size_t)room * sizeof *run.worker);
@@ -345,7 +415,8 @@ heed_status hd_linear_walk_run(const hd_linear_walk *walk) {
     run.kvs = HD_MIN(most, heads - run.first_kv);
     atomic_init(&run.next, 0);
     atomic_init(&run.ready, 0);
-    hd_parallel(context, run.workers, run_worker, &run);
+    if (apart) hd_parallel(context, run.kvs, run_head, &run);
+    else hd_parallel(context, run.workers, run_worker, &run);
     if (!p->a.causal) hd_parallel(context, run.kvs * free_segments, make_free, &run);
   }
 done:

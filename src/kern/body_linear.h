@@ -4,8 +4,11 @@
  * Columns are in lanes and each element is one chain of multiply-adds over ascending inputs, as in body_gemm.h; there is no packing, because both matrices are read a few times only. In a
  * triangle a row's chain begins or ends at its own number: what lies on the other side is not read into it, so that a later row cannot reach an earlier one, not even with a NaN. */
 
+/* Rows of a tile that is narrower than GEMM_VECTORS: so many chains keep the multiply-adds busy all the same. */
+enum { ROWS_TALL = 8, TALL_TRIPLES = 3 };
+
 /* `rows` rows × `vectors` vectors at row `row`, of which the first is number `first` where triangles are counted. */
-INLINE void rows_step(vf sum[GEMM_ROWS][GEMM_VECTORS], const float *const x[ROW_TRIPLES], int64_t x_row, const float *w, const int from,
+INLINE void rows_step(vf sum[ROWS_TALL][GEMM_VECTORS], const float *const x[TALL_TRIPLES], int64_t x_row, const float *w, const int from,
                       const int end, const int vectors) {
   vf b[GEMM_VECTORS];
 #pragma GCC unroll 8
@@ -21,13 +24,13 @@ INLINE void rows_step(vf sum[GEMM_ROWS][GEMM_VECTORS], const float *const x[ROW_
   }
 }
 
-INLINE void rows_next(const float *x[ROW_TRIPLES], int64_t x_input) {
+INLINE void rows_next(const float *x[TALL_TRIPLES], int64_t x_input, const int rows) {
 #pragma GCC unroll 8
-  for (int t = 0; t < ROW_TRIPLES; t++) x[t] += x_input;
+  for (int t = 0; 3 * t < rows; t++) x[t] += x_input;
 }
 
 /* Inputs between two rows that are asked for: so rarely that the line buffers do not fill, so often that a chunk's products ask for most of what the next chunk reads. */
-enum { ROWS_ASK = 8 };
+enum { ROWS_ASK = 4 };
 
 INLINE void rows_ask(hd_asking *asking) {
   if (!asking || asking->next == asking->count) return;
@@ -38,20 +41,20 @@ INLINE void rows_ask(hd_asking *asking) {
 }
 
 /* The chains go on with one product's inputs, as far as rows see them. */
-INLINE void rows_chain(vf sum[GEMM_ROWS][GEMM_VECTORS], const hd_rows_product *p, hd_asking *asking, int64_t row, int64_t column,
+INLINE void rows_chain(vf sum[ROWS_TALL][GEMM_VECTORS], const hd_rows_product *p, hd_asking *asking, int64_t row, int64_t column,
                        const int rows, const int vectors) {
   const int64_t x_row = p->x_row, x_input = p->x_input, w_stride = p->w_stride;
-  const float *x[ROW_TRIPLES], *w = p->w + column;
+  const float *x[TALL_TRIPLES], *w = p->w + column;
   int64_t i = p->triangle == HD_INPUTS_FROM_ROW ? row : 0, end = p->triangle == HD_INPUTS_TO_ROW ? HD_MIN(row + 1, p->inputs) : p->inputs;
   w += i * w_stride;
 #pragma GCC unroll 8
-  for (int t = 0; t < ROW_TRIPLES; t++) x[t] = p->x + (row + 3 * t) * x_row + i * x_input;
+  for (int t = 0; 3 * t < rows; t++) x[t] = p->x + (row + 3 * t) * x_row + i * x_input;
   if (p->triangle == HD_INPUTS_FROM_ROW) {
 #pragma GCC unroll 8
     for (int t = 1; t < rows; t++) {
       if (i == end) break;
       rows_step(sum, x, x_row, w, 0, t, vectors);
-      rows_next(x, x_input);
+      rows_next(x, x_input, rows);
       w += w_stride;
       i++;
     }
@@ -62,16 +65,16 @@ INLINE void rows_chain(vf sum[GEMM_ROWS][GEMM_VECTORS], const hd_rows_product *p
 #pragma GCC unroll 1
     for (int j = 0; j < ROWS_ASK; j += 2) {
       rows_step(sum, x, x_row, w, 0, rows, vectors);
-      rows_next(x, x_input);
+      rows_next(x, x_input, rows);
       rows_step(sum, x, x_row, w + w_stride, 0, rows, vectors);
-      rows_next(x, x_input);
+      rows_next(x, x_input, rows);
       w += 2 * w_stride;
     }
   }
 #pragma GCC unroll 1
   for (; i < end; i++) {
     rows_step(sum, x, x_row, w, 0, rows, vectors);
-    rows_next(x, x_input);
+    rows_next(x, x_input, rows);
     w += w_stride;
   }
   if (p->triangle == HD_INPUTS_TO_ROW) {
@@ -79,7 +82,7 @@ INLINE void rows_chain(vf sum[GEMM_ROWS][GEMM_VECTORS], const hd_rows_product *p
     for (int t = 1; t < rows; t++) {
       if (i == p->inputs) break;
       rows_step(sum, x, x_row, w, t, rows, vectors);
-      rows_next(x, x_input);
+      rows_next(x, x_input, rows);
       w += w_stride;
       i++;
     }
@@ -87,7 +90,7 @@ INLINE void rows_chain(vf sum[GEMM_ROWS][GEMM_VECTORS], const hd_rows_product *p
 }
 
 INLINE void rows_tile(const hd_rows_product *p, int64_t row, int64_t column, const int rows, const int vectors) {
-  vf sum[GEMM_ROWS][GEMM_VECTORS];
+  vf sum[ROWS_TALL][GEMM_VECTORS];
   float *y = p->y + row * p->y_stride + column;
   int64_t stride = p->y_stride;
 #pragma GCC unroll 8
@@ -120,21 +123,38 @@ static void rows_any(const hd_rows_product *p, int64_t row, int64_t column, int 
 #if GEMM_ROWS > 4
     WIDTHS(GEMM_ROWS)
 #endif
+  case ROWS_TALL:
+    if (vectors == 1) rows_tile(p, row, column, ROWS_TALL, 1);
+    else if (vectors == 2) rows_tile(p, row, column, ROWS_TALL, HD_MIN(2, GEMM_VECTORS));
+    else rows_tile(p, row, column, ROWS_TALL, HD_MIN(3, GEMM_VECTORS));
+    break;
   }
 #undef WIDTHS
 }
 
 INLINE int rows_here(int64_t rest) { return rest >= GEMM_ROWS ? GEMM_ROWS : rest >= 4 ? 4 : rest >= 2 ? 2 : 1; }
 
-/* Columns [column, end) of all rows; where only columns up to a row's own number count, those of the tiles that have any. */
+/* Columns from `column` on of a triangle, `most` vectors: a tile ends where the next row needs one more. Returns the row from which on all are needed. */
+static int64_t rows_corner(const hd_rows_product *p, int64_t column, int most) {
+  int64_t row = column;
+  for (int rows; row < p->rows; row += rows) {
+    const int vectors = (int)((row - column) / LANES) + 1;
+    if (vectors >= most) break;
+    const int64_t rest = HD_MIN(p->rows, column + vectors * LANES) - row;
+    rows = rest >= ROWS_TALL ? ROWS_TALL : rows_here(rest);
+    rows_any(p, row, column, rows, vectors);
+  }
+  return row;
+}
+
+/* Where only columns up to a row's own number count, those of the tiles that have any. */
 void KERNEL(multiply_rows)(const hd_rows_product *p) {
   for (int64_t column = 0; column < p->columns; column += GEMM_VECTORS * LANES) {
-    const int64_t width = HD_MIN(p->columns - column, GEMM_VECTORS * LANES);
-    int64_t row = p->triangle == HD_COLUMNS_TO_ROW ? column : 0;
+    const int vectors = (int)hd_ceil_div(HD_MIN(p->columns - column, GEMM_VECTORS * LANES), LANES);
+    int64_t row = p->triangle == HD_COLUMNS_TO_ROW ? rows_corner(p, column, vectors) : 0;
     for (int rows; row < p->rows; row += rows) {
       rows = rows_here(p->rows - row);
-      int64_t here = p->triangle == HD_COLUMNS_TO_ROW ? HD_MIN(width, row + rows - column) : width;
-      rows_any(p, row, column, rows, (int)hd_ceil_div(here, LANES));
+      rows_any(p, row, column, rows, vectors);
     }
   }
 }
@@ -169,37 +189,91 @@ void KERNEL(features_backward)(bool elu, const float *y, const float *dy, int64_
   }
 }
 
+/* Some rows at once, which a processor's multiply-adds follow side by side. */
+INLINE void dots_of(const float *a, const float *b, int64_t stride, int64_t n, float *out, const int rows) {
+  vf sum[4][ROW_VECTORS];
+#pragma GCC unroll 4
+  for (int r = 0; r < rows; r++)
+#pragma GCC unroll 16
+    for (int v = 0; v < ROW_VECTORS; v++) sum[r][v] = v_set(0.0f);
+  for (int64_t c = 0; c < n; c += ROW_LANES)
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 16
+      for (int v = 0; v < ROW_VECTORS; v++) {
+        const int64_t at = r * stride + c + v * LANES;
+        sum[r][v] = v_fma(v_load(a + at), v_load(b + at), sum[r][v]);
+      }
+#pragma GCC unroll 4
+  for (int r = 0; r < rows; r++) out[r] = v_sum16(sum[r]);
+}
+
+void KERNEL(dots)(const float *a, const float *b, int64_t rows, int64_t stride, int64_t n, float *out) {
+  int64_t r = 0;
+  for (; r + 4 <= rows; r += 4) dots_of(a + r * stride, b + r * stride, stride, n, out + r, 4);
+  for (; r < rows; r++) dots_of(a + r * stride, b + r * stride, stride, n, out + r, 1);
+}
+
+void KERNEL(weigh_rows)(const float *weight, int64_t rows, int64_t stride, int64_t n, float *x) {
+  for (int64_t r = 0; r < rows; r++, x += stride) {
+    const vf factor = v_set(weight[r]);
+    const bool gone = weight[r] == 0;
+    for (int64_t c = 0; c < n; c += LANES) v_store(x + c, gone ? factor : v_mul(v_load(x + c), factor));
+  }
+}
+
 /* ---- the normaliser ----------------------------------------------------------------------------------------------------------------- */
 
-/* Σ_c y[c] z[c] + Σ_{j < count} a[j]. */
-INLINE float normaliser(const float *y, const float *z, int64_t n, const float *a, int64_t count) {
-  vf sum[ROW_VECTORS];
+/* Σ_c y[r][c] z[c] + Σ_{j ≤ r} a[r][j] of rows from `first` on, which share a group of 16 columns. */
+INLINE void normalisers(const hd_normalising *p, int64_t first, float *out, const int rows) {
+  const float *y = p->y + first * p->y_stride, *a = p->a + first * p->a_stride;
+  vf sum[4][ROW_VECTORS];
+#pragma GCC unroll 4
+  for (int r = 0; r < rows; r++)
 #pragma GCC unroll 16
-  for (int v = 0; v < ROW_VECTORS; v++) sum[v] = v_set(0.0f);
-  for (int64_t i = 0; i < n; i += ROW_LANES)
-#pragma GCC unroll 16
-    for (int v = 0; v < ROW_VECTORS; v++) sum[v] = v_fma(v_load(y + i + v * LANES), v_load(z + i + v * LANES), sum[v]);
-  for (int64_t i = 0; i < count; i += ROW_LANES)
+    for (int v = 0; v < ROW_VECTORS; v++) sum[r][v] = v_set(0.0f);
+  for (int64_t c = 0; c < p->features; c += ROW_LANES)
 #pragma GCC unroll 16
     for (int v = 0; v < ROW_VECTORS; v++) {
-      const int64_t at = i + v * LANES;
-      if (at >= count) break;
-      sum[v] = v_add(sum[v], row_cut(v_load(a + at), count - at));
+      const vf z = v_load(p->z + c + v * LANES);
+#pragma GCC unroll 4
+      for (int r = 0; r < rows; r++) sum[r][v] = v_fma(v_load(y + r * p->y_stride + c + v * LANES), z, sum[r][v]);
     }
-  return v_sum16(sum);
+  const int64_t whole = p->a ? first / ROW_LANES * ROW_LANES : 0;
+  for (int64_t c = 0; c < whole; c += ROW_LANES)
+#pragma GCC unroll 16
+    for (int v = 0; v < ROW_VECTORS; v++)
+#pragma GCC unroll 4
+      for (int r = 0; r < rows; r++) sum[r][v] = v_add(sum[r][v], v_load(a + r * p->a_stride + c + v * LANES));
+#pragma GCC unroll 4
+  for (int r = 0; r < rows; r++) {
+#pragma GCC unroll 16
+    for (int v = 0; v < ROW_VECTORS; v++) {
+      const int64_t at = whole + v * LANES, count = first + r + 1 - at;
+      if (p->a && count > 0) sum[r][v] = v_add(sum[r][v], row_cut(v_load(a + r * p->a_stride + at), count));
+    }
+    out[r] = v_sum16(sum[r]);
+  }
+}
+
+INLINE void normalise_rows(const hd_normalising *p, int64_t first, const int rows) {
+  float *total = p->total + first;
+  normalisers(p, first, total, rows);
+#pragma GCC unroll 4
+  for (int r = 0; r < rows; r++) {
+    float *o = p->o + (first + r) * p->o_stride;
+    total[r] += p->epsilon;
+    // A NaN is no less than the smallest number either.
+    const bool gone = total[r] < FLT_MIN;
+    const vf factor = v_set(gone ? 0.0f : 1.0f / total[r]);
+    for (int64_t c = 0; c < p->columns; c += LANES) v_store(o + c, gone ? factor : v_mul(v_load(o + c), factor));
+  }
 }
 
 void KERNEL(normalise)(const hd_normalising *p) {
-  for (int64_t r = 0; r < p->rows; r++) {
-    float *o = p->o + r * p->o_stride;
-    const float z =
-        normaliser(p->y + r * p->y_stride, p->z, p->features, p->a ? p->a + r * p->a_stride : NULL, p->a ? r + 1 : 0) + p->epsilon;
-    p->total[r] = z;
-    // A NaN is no less than the smallest number either.
-    const bool gone = z < FLT_MIN;
-    const vf factor = v_set(gone ? 0.0f : 1.0f / z);
-    for (int64_t c = 0; c < p->columns; c += LANES) v_store(o + c, gone ? factor : v_mul(v_load(o + c), factor));
-  }
+  int64_t r = 0;
+  for (; r + 4 <= p->rows; r += 4) normalise_rows(p, r, 4);
+  for (; r < p->rows; r++) normalise_rows(p, r, 1);
 }
 
 /* ---- rules that change a state token by token --------------------------------------------------------------------------------------- */

@@ -245,7 +245,7 @@ typedef struct hd_gru_gradient {
  * vectors. Of a triangle row r takes inputs up to r or from r on only, or only its columns up to r are wanted and others become anything. */
 typedef struct hd_asking { /* rows that are read or written later, of which each product asks for some */
   int next, count;
-  hd_ahead rows[4];
+  hd_ahead rows[8];
 } hd_asking;
 typedef enum hd_triangle { HD_WHOLE, HD_INPUTS_TO_ROW, HD_INPUTS_FROM_ROW, HD_COLUMNS_TO_ROW } hd_triangle;
 typedef struct hd_rows_product {
@@ -352,6 +352,8 @@ typedef struct hd_rule_gradient {
  *   multiply_rows  one hd_rows_product
  *   features       out = elu(x) + 1, or max(x, 0); out may be x
  *   features_backward  dx = dy · slope, from the features y; dx may be dy
+ *   dots           out[r] = Σ_c a[r][c] b[r][c], by the tree of 16 lanes; n and stride of both are multiples of 16
+ *   weigh_rows     x[r][c] *= weight[r], and 0 where that is 0; n is a multiple of 16
  *   normalise      one hd_normalising
  *   rule_step      one hd_rule_step
  *   rule_backward  one hd_rule_gradient
@@ -412,6 +414,8 @@ typedef struct hd_rule_gradient {
   X(void, multiply_rows, (const hd_rows_product *product))                                                                                 \
   X(void, features, (bool elu, const float *x, int64_t n, float *out))                                                                     \
   X(void, features_backward, (bool elu, const float *y, const float *dy, int64_t n, float *dx))                                            \
+  X(void, dots, (const float *a, const float *b, int64_t rows, int64_t stride, int64_t n, float *out))                                     \
+  X(void, weigh_rows, (const float *weight, int64_t rows, int64_t stride, int64_t n, float *x))                                            \
   X(void, normalise, (const hd_normalising *rows))                                                                                         \
   X(void, rule_step, (const hd_rule_step *step))                                                                                           \
   X(void, rule_backward, (const hd_rule_gradient *gradient))                                                                               \
