@@ -195,8 +195,8 @@ static void print(const loaded *m, const values *v, const sums *s, int what) {
     json_open(&j, NULL, '{');
     json_text(&j, "model", m->info.name);
     json_number(&j, "loss", loss);
-    if (is_labels) json_number(&j, "accuracy", right);
-    else json_number(&j, "perplexity", exp(loss));
+    if (is_labels || is_task) json_number(&j, "accuracy", right);
+    if (!is_labels) json_number(&j, "perplexity", exp(loss));
     if (!is_task && !is_labels) json_number(&j, "bits_per_char", bits);
     if (is_masked) json_number(&j, "masked_accuracy", right);
     if (is_task) json_number(&j, "exact_match", (double)s->exact / (double)s->sequences);
@@ -213,7 +213,8 @@ static void print(const loaded *m, const values *v, const sums *s, int what) {
   }
   out("loss           %.4f\nperplexity     %.4f\n", loss, exp(loss));
   if (is_task)
-    out("exact match    %.2f %% (%lld of %lld held-out sequences)\n", 100.0 * (double)s->exact / (double)s->sequences, (long long)s->exact,
+    out("accuracy       %.2f %% (%lld of %lld characters)\nexact match    %.2f %% (%lld of %lld held-out sequences)\n", 100 * right,
+        (long long)s->right, (long long)s->tokens, 100.0 * (double)s->exact / (double)s->sequences, (long long)s->exact,
         (long long)s->sequences);
   else if (is_masked)
     out("found          %.2f %% of the masked tokens\nbits per char  %.4f\ntokens         %lld\n", 100 * right, bits, (long long)s->tokens);

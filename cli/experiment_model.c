@@ -175,6 +175,31 @@ done:
   return code;
 }
 
+/* Room for a batch, and a tape. */
+static int course_open(course *c) {
+  const lesson *l = c->lesson;
+  c->ids = allocate("a batch", l->batch * l->length, sizeof *c->ids);
+  c->targets = allocate("a batch", l->batch * l->length * c->pupil->answers, sizeof *c->targets);
+  return check(c->context, heed_tape_new(c->context, &c->tape));
+}
+
+static void course_close(course *c) {
+  heed_tape_free(c->tape);
+  heed_optimiser_free(c->optimiser);
+  free(c->ids);
+  free(c->targets);
+}
+
+int experiment_examine(experiment *e, const pupil *p, const lesson *l, outcome *o) {
+  course c = {.context = e->context, .pupil = p, .lesson = l};
+  int code;
+  TRY(course_open(&c));
+  TRY(examine(&c, o));
+done:
+  course_close(&c);
+  return code;
+}
+
 enum { POINTS = 100 }; // of a curve: single batches jump about
 
 int experiment_teach(experiment *e, const pupil *p, const lesson *l, curve *losses, outcome *o) {
@@ -184,10 +209,8 @@ int experiment_teach(experiment *e, const pupil *p, const lesson *l, curve *loss
   const double begin = seconds_now();
   double sum = 0;
   int code;
-  c.ids = allocate("a batch", l->batch * l->length, sizeof *c.ids);
-  c.targets = allocate("a batch", l->batch * l->length * p->answers, sizeof *c.targets);
+  TRY(course_open(&c));
   TRY(check(e->context, heed_optimiser_new(e->context, p->parameters, &adam, &c.optimiser)));
-  TRY(check(e->context, heed_tape_new(e->context, &c.tape)));
   const int64_t block = (l->steps + POINTS - 1) / POINTS;
   for (int64_t i = 0; i < l->steps; i++) {
     double loss;
@@ -204,10 +227,7 @@ int experiment_teach(experiment *e, const pupil *p, const lesson *l, curve *loss
   o->parameters = heed_parameters_size(p->parameters);
   TRY(examine(&c, o));
 done:
-  heed_tape_free(c.tape);
-  heed_optimiser_free(c.optimiser);
-  free(c.ids);
-  free(c.targets);
+  course_close(&c);
   return code;
 }
 

@@ -58,6 +58,8 @@ typedef struct outcome {
 
 /* Adds the losses of a training to a curve, each point the mean since the one before. The rate falls along half a cosine to 0. */
 int experiment_teach(experiment *e, const pupil *p, const lesson *l, curve *losses, outcome *o);
+/* The shares of o alone, of a pupil that was taught. */
+int experiment_examine(experiment *e, const pupil *p, const lesson *l, outcome *o);
 /* Of a new transformer. */
 int experiment_train(experiment *e, const small_spec *spec, const lesson *l, curve *losses, outcome *o);
 

@@ -209,9 +209,10 @@ static const option encoder_options[] = {
 };
 
 static const option task_options[] = {
-    OPTION("TASK", 0, CHOICE, NULL, task, "what to learn", .choices = "copy|reverse|sort|addition", .required = true),
-    OPTION("letters", 0, WHOLE, "N", letters, "letters of a word, from one to this (default 20)", .low = 1, .high = 500),
-    OPTION("symbols", 0, WHOLE, "N", symbols, "letters in use (default 26)", .low = 1, .high = 26),
+    OPTION("TASK", 0, CHOICE, NULL, task, "what to learn", .choices = "copy|reverse|sort|addition|duplicate", .required = true),
+    OPTION("letters", 0, WHOLE, "N", letters, "letters of a word, from one to this (default 20); duplicate: of every word (127)", .low = 1,
+           .high = 511),
+    OPTION("symbols", 0, WHOLE, "N", symbols, "letters in use, up to 26 (default), duplicate 63 (default)", .low = 1, .high = 63),
     OPTION("few-letters", 0, NUMBER, "P", few, "share of the words to learn from that use only the first few of them (default 0.5)",
            .low = 0, .high = 1),
     OPTION("digits", 0, WHOLE, "N", digits, "addition: digits of both numbers (default 3)", .low = 1, .high = 15),
@@ -301,10 +302,10 @@ const command command_train_from = {
 
 const command command_train_task = {
     .name = "train task",
-    .summary = "train copying, reversing, sorting or addition",
+    .summary = "train copying, reversing, sorting, addition or duplication",
     .about = "Trains a small GPT (to copy: a Llama) on sequences made on the spot, a tenth of which it never sees: those tell how many it "
              "gets right to the letter. A sequence is a text: hello>hello. (copy), hello>olleh. (reverse), hello>ehllo. (sort), "
-             "123+456=579. " TRAIN_ABOUT,
+             "123+456=579., and 0hello0hello (duplicate), whose words are all as long. " TRAIN_ABOUT,
     .examples = "  heed train task reverse --out reverse\n  heed show reverse \"attention>noitnetta.\"\n",
     .options = task_options,
     .takes = TAKES_MACHINE | TAKES_SEED,

@@ -44,6 +44,9 @@ static const preset task_defaults[] = {
     {.name = "copy", .model = "llama", TASK_SIZES, TASK_RATES, .steps = 2000},
     // sums are short, so steps are cheap, and carries come late
     {.name = "addition", .model = "gpt", TASK_SIZES, TASK_RATES, .steps = 3000},
+    // words as long as Reformer's are short: one layer finds the place, by where it stands alone
+    {.name = "duplicate", .model = "gpt", .layers = 1, .heads = 4, .width = 128, .batch = 16, .steps = 600, .warmup = 50, .rate = 3e-3,
+     .decay = 0.01, .beta2 = 0.99, .spread = 0.05},
     {.name = NULL, .model = "gpt", TASK_SIZES, TASK_RATES, .steps = 2000}, // every other task
 };
 // clang-format on

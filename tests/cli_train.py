@@ -209,6 +209,14 @@ class Results(Training):
             self.assertGreater(json.loads(self.prints("eval", run, "-n", "500", "--json"))["exact_match"], 0.98, task)
             self.assertGreater(self.share_on_line(run, task, words(20, 4, 8, symbols)), 0.75, task)
 
+    @learns
+    def test_what_is_duplicated(self):
+        for attention in ("full", "lsh:2"):
+            run = self.path(attention.replace(":", "-"))
+            self.prints("train", "task", "duplicate", *"--letters 12 --symbols 20 --width 32 --heads 2 --lr 0.01 --steps 300 --quiet".split(), "--attention", attention, "--out", run)
+            self.assertGreater(json.loads(self.prints("eval", run, "-n", "200", "--json"))["accuracy"], 0.99, attention)
+            self.assertEqual(self.prints("generate", run, "-p", "0123456789:;A0", "-n", "11", "--quiet", "--temp", "0"), "123456789:;\n")
+
     def test_logs(self):
         log, table = self.path("run.jsonl"), self.path("run.csv")
         self.train("run", "--steps", "12", "--eval-every", "4", "--log", log, "--csv", table)

@@ -202,16 +202,18 @@ HEED_API int64_t heed_pair_batches(const heed_pair_data *data, int64_t batch); /
 
 /* ---- tasks ------------------------------------------------------------------------------------------------------------------- */
 
-/* Tasks whose solution attention shows. A sequence is a text: "hello>hello." (copy), "hello>olleh.", "hello>ehllo.", and "123+456=579." Only what stands behind '>' or '=' is asked for. */
-typedef enum heed_task_kind { HEED_TASK_COPY, HEED_TASK_REVERSE, HEED_TASK_SORT, HEED_TASK_ADDITION } heed_task_kind;
+/* Tasks whose solution attention shows. A sequence is a text: "hello>hello." (copy), "hello>olleh.", "hello>ehllo.", "123+456=579.", and "0w0w" with words w of one length (duplicate; Kitaev, Kaiser,
+ * Levskaya 2020). Only what stands behind '>', '=' or the second 0 is asked for. */
+typedef enum heed_task_kind { HEED_TASK_COPY, HEED_TASK_REVERSE, HEED_TASK_SORT, HEED_TASK_ADDITION, HEED_TASK_DUPLICATE } heed_task_kind;
 
 typedef struct heed_task {
   size_t size; /* sizeof (heed_task) */
   heed_task_kind kind;
-  int64_t most;    /* letters of a word, from 1 to this; 0: 20. Addition: the digits of both numbers; 0: 3 */
-  int64_t symbols; /* letters in use, at most 26; 0: 26 */
+  int64_t
+      most; /* letters of a word, from 1 to this; 0: 20. Addition: the digits of both numbers; 0: 3. Duplicate: the letters of every word; 0: 127 */
+  int64_t symbols; /* letters in use, at most 26, of a duplicate 63; 0: all of them */
   double
-      few; /* share of the words that teach whose letters are from the first k alone, k drawn from 1 to `symbols`: where letters repeat, only their places tell them apart */
+      few; /* (not of duplicates) share of the words that teach whose letters are from the first k alone, k drawn from 1 to `symbols`: where letters repeat, only their places tell them apart */
   bool reverse_digits; /* addition: the sum from its last digit on, "975." */
   bool
       held_out; /* sequences that training never shows: words and pairs are told apart by a hash, a tenth of them is held out (none where all words have at most three letters, all

@@ -117,12 +117,13 @@ void heed_labelled_row_batch(void *user, uint64_t seed, int64_t number, int64_t 
 
 /* ---- tasks ------------------------------------------------------------------------------------------------------------------------ */
 
-enum { MOST_LETTERS = 500, MOST_DIGITS = 15, LETTERS = 26, USUAL_LETTERS = 20, USUAL_DIGITS = 3, TOO_SHORT = 4 };
+enum { MOST_LETTERS = 511, MOST_DIGITS = 15, LETTERS = 26, TOO_SHORT = 4 };
 
-static const char *const names[] = {"copy", "reverse", "sort", "addition"};
+static const char *const names[] = {"copy", "reverse", "sort", "addition", "duplicate"};
 /* In ascending order, so that a tokenizer of these characters gives them the same ids. */
 static const char word_alphabet[] = ".>abcdefghijklmnopqrstuvwxyz";
 static const char sum_alphabet[] = "+.0123456789=";
+static const char symbol_alphabet[] = "0123456789:;ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 const char *heed_task_name(heed_task_kind kind) { return kind >= 0 && kind < HD_COUNT(names) ? names[kind] : "unknown"; }
 
@@ -132,22 +133,32 @@ int heed_task_from_name(const char *name) {
   return -1;
 }
 
-const char *heed_task_alphabet(const heed_task *task) { return task->kind == HEED_TASK_ADDITION ? sum_alphabet : word_alphabet; }
+/* What differs from the tasks of words. */
+static const struct limits {
+  const char *alphabet, *many;
+  int64_t most, usual, symbols;
+} of_words = {word_alphabet, "letters", MOST_LETTERS, 20, LETTERS}, of_sums = {sum_alphabet, "digits", MOST_DIGITS, 3, LETTERS},
+  of_symbols = {symbol_alphabet, "letters", MOST_LETTERS, 127, (int64_t)sizeof symbol_alphabet - 2};
 
-/* "word>word" without the final stop, which is only asked for; "999+999=1998". */
+static const struct limits *limits_of(heed_task_kind kind) {
+  return kind == HEED_TASK_ADDITION ? &of_sums : kind == HEED_TASK_DUPLICATE ? &of_symbols : &of_words;
+}
+
+const char *heed_task_alphabet(const heed_task *task) { return limits_of(task->kind)->alphabet; }
+
+/* "word>word" without the final stop, "0word0wor" without the final letter, which are only asked for; "999+999=1998". */
 int64_t heed_task_length(const heed_task *task) { return task->kind == HEED_TASK_ADDITION ? 3 * task->most + 3 : 2 * task->most + 1; }
 
 heed_status heed_task_finish(heed_context *context, heed_task *task) {
   if (!context) return HEED_E_ARGUMENT;
   HD_REQUIRE(task && task->kind >= 0 && task->kind < HD_COUNT(names), context, HEED_E_ARGUMENT, "task: there is no such kind");
-  const bool sum = task->kind == HEED_TASK_ADDITION;
-  const int64_t most = sum ? MOST_DIGITS : MOST_LETTERS;
-  if (task->most == 0) task->most = sum ? USUAL_DIGITS : USUAL_LETTERS;
-  if (task->symbols == 0) task->symbols = LETTERS;
-  HD_REQUIRE(task->most >= 1 && task->most <= most, context, HEED_E_ARGUMENT, "task %s: %s: got %lld, allowed 1 to %lld", names[task->kind],
-             sum ? "digits" : "letters", (long long)task->most, (long long)most);
-  HD_REQUIRE(task->symbols >= 1 && task->symbols <= LETTERS, context, HEED_E_ARGUMENT, "task %s: symbols: got %lld, allowed 1 to %d",
-             names[task->kind], (long long)task->symbols, LETTERS);
+  const struct limits *limits = limits_of(task->kind);
+  if (task->most == 0) task->most = limits->usual;
+  if (task->symbols == 0) task->symbols = limits->symbols;
+  HD_REQUIRE(task->most >= 1 && task->most <= limits->most, context, HEED_E_ARGUMENT, "task %s: %s: got %lld, allowed 1 to %lld",
+             names[task->kind], limits->many, (long long)task->most, (long long)limits->most);
+  HD_REQUIRE(task->symbols >= 1 && task->symbols <= limits->symbols, context, HEED_E_ARGUMENT,
+             "task %s: symbols: got %lld, allowed 1 to %lld", names[task->kind], (long long)task->symbols, (long long)limits->symbols);
   HD_REQUIRE(task->few >= 0 && task->few <= 1, context, HEED_E_ARGUMENT, "task %s: share of few letters: got %g, allowed 0 to 1",
              names[task->kind], task->few);
   return HEED_OK;
@@ -210,12 +221,25 @@ static void make_sum(const heed_task *task, hd_dice *d, exercise *e) {
   e->answer_length = n;
 }
 
+/* "0word0", "word": all of one length, so that places alone say where to look (Kitaev, Kaiser, Levskaya 2020). */
+static void make_duplicate(const heed_task *task, hd_dice *d, exercise *e) {
+  const int64_t n = task->most;
+  for (int64_t i = 0; i < n; i++) e->answer[i] = symbol_alphabet[1 + hd_roll(d, task->symbols)];
+  memcpy(e->question + 1, e->answer, (size_t)n);
+  e->question[0] = e->question[n + 1] = symbol_alphabet[0];
+  e->question_length = n + 2;
+  e->answer_length = n;
+}
+
 /* Draws until the question belongs to the side that is asked for. Questions of one digit, and of up to three letters, are too few to hold some out; where there are no others, both sides
  * are the same. */
 static void make_exercise(const heed_task *task, hd_dice *d, exercise *e) {
-  const bool sum = task->kind == HEED_TASK_ADDITION, all_short = sum ? task->most == 1 : task->most < TOO_SHORT;
+  void (*const make)(const heed_task *, hd_dice *, exercise *) = task->kind == HEED_TASK_ADDITION    ? make_sum
+                                                                 : task->kind == HEED_TASK_DUPLICATE ? make_duplicate
+                                                                                                     : make_word;
+  const bool all_short = task->kind == HEED_TASK_ADDITION ? task->most == 1 : task->most < TOO_SHORT;
   for (int tries = 0; tries < 1000; tries++) {
-    sum ? make_sum(task, d, e) : make_word(task, d, e);
+    make(task, d, e);
     if (all_short) return;
     if (e->question_length <= TOO_SHORT ? !task->held_out : hd_is_held_out(e->question, e->question_length) == task->held_out) return;
   }
@@ -226,7 +250,7 @@ static int32_t id_of(const char *alphabet, char letter) { return (int32_t)(strch
 void heed_task_batch(void *user, uint64_t seed, int64_t number, int64_t batch, int64_t length, int32_t *ids, int32_t *targets) {
   const heed_task *task = user;
   const char *alphabet = heed_task_alphabet(task);
-  const int32_t stop = id_of(alphabet, '.');
+  const int32_t stop = strchr(alphabet, '.') ? id_of(alphabet, '.') : 0; // a duplicate leaves no room behind itself
   for (int64_t row = 0; row < batch; row++) {
     hd_dice d = dice_of(seed, number, batch, row);
     exercise e;
