@@ -157,7 +157,7 @@ static int measure(experiment *e) {
   heed_task task = {.size = sizeof task, .kind = HEED_TASK_DUPLICATE, .most = asked ? asked : quick ? 20 : LETTERS};
   panel *exact = experiment_panel(e, "Exact and LSH attention, one layer", "step", 0, "loss (nats)", 0);
   panel *others = experiment_panel(e, "Linear attention and patterns", "step", 0, "loss (nats)", 0);
-  panel *rounds = experiment_panel(e, "Taught with one number of rounds, asked with another", "rounds asked", 2, "symbols right", 0);
+  panel *rounds = experiment_panel(e, "Asked with other numbers of rounds", "rounds asked", 2, "symbols right", 0);
   measured of[KINDS];
   int code;
   memset(of, 0, sizeof of);
