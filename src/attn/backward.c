@@ -210,32 +210,51 @@ static void find_rows(const struct job *job, const struct worker *worker, const 
     padded_rows(job, &job->from.q, lanes, job->from.problem->d, job->d_columns, worker, worker->queries, rows->q);
 }
 
-/* Asks for the rows of a visit to come, while the sums over this one's run. */
-static void look_ahead(const hd_grid *grid, const hd_lanes *next, hd_attn_tile *tile) {
-  memset(tile->ahead, 0, sizeof tile->ahead);
-  if (next) tile->ahead[0] = hd_rows_ahead(grid, hd_grid_row(grid, next->batch, next->head[0], next->row[0]), next->count / next->heads);
+/* What the piece comes to next: a visit that has been begun, or rows of which one will be made. */
+struct next {
+  const struct visit *visit;
+  bool fresh;
+  hd_lanes lanes;
+};
+
+static hd_ahead rows_of_lanes(const hd_grid *grid, const hd_lanes *lanes) {
+  return hd_rows_ahead(grid, hd_grid_row(grid, lanes->batch, lanes->head[0], lanes->row[0]), lanes->count / lanes->heads);
 }
 
-/* index: of the tile in its piece. next: the visit that follows, already begun, or NULL. */
-static void meet(const struct job *job, const struct worker *worker, struct visit *visit, const struct visit *next, struct rows *rows,
+/* Asks for rows of a visit to come while the sums over this one's run: of one that is begun, since the others have been asked for before. */
+static void look_ahead(const hd_grid *grid, const struct next *next, hd_attn_tile *tile) {
+  memset(tile->ahead, 0, sizeof tile->ahead);
+  if (next && next->visit) tile->ahead[0][0] = rows_of_lanes(grid, &next->lanes);
+}
+
+/* The same for what surrounds a visit to come. */
+static void look_ahead_around(const struct job *job, const struct next *next, hd_attn_tile *tile) {
+  memset(tile->ahead, 0, sizeof tile->ahead);
+  if (next && next->visit) {
+    const hd_attn_gradient *g = &next->visit->rows.gradient[0];
+    const int64_t padded = next->visit->rows.padded, d = job->from.problem->d, dv = job->from.problem->dv;
+    if (g->block.q) tile->ahead[0][0] = (hd_ahead){.at = g->block.q, .stride = padded, .columns = padded, .rows = (int)d};
+    tile->ahead[1][0] = (hd_ahead){.at = g->dout, .stride = padded, .columns = padded, .rows = (int)dv};
+    if (g->dq) tile->ahead[2][0] = (hd_ahead){.at = g->dq, .stride = padded, .columns = padded, .rows = (int)d};
+  } else if (next && next->fresh && !job->from.pass->part) {
+    tile->ahead[0][0] = rows_of_lanes(&job->from.q, &next->lanes);
+    tile->ahead[1][0] = rows_of_lanes(&job->from.dout, &next->lanes);
+    tile->ahead[2][0] = rows_of_lanes(&job->from.out, &next->lanes);
+  }
+}
+
+/* index: of the tile in its piece. next: the visit that follows, or NULL. */
+static void meet(const struct job *job, const struct worker *worker, struct visit *visit, const struct next *next, struct rows *rows,
                  hd_attn_tile *tile, int64_t index, int64_t k0, const hd_live *live) {
   const hd_problem *problem = job->from.problem;
   const hd_kernels *kernels = problem->kernels;
   const hd_lanes *lanes = &visit->rows.lanes;
-  const hd_lanes *next_lanes = next ? &next->rows.lanes : NULL;
   uint64_t visible[HD_KEY_TILE];
-  memset(tile->ahead, 0, sizeof tile->ahead);
-  if (next) {
-    const hd_attn_gradient *g = &next->rows.gradient[0];
-    const int64_t padded = next->rows.padded, d = problem->d, dv = problem->dv;
-    if (g->block.q) tile->ahead[0] = (hd_ahead){.at = g->block.q, .stride = padded, .columns = padded, .rows = (int)d};
-    tile->ahead[1] = (hd_ahead){.at = g->dout, .stride = padded, .columns = padded, .rows = (int)dv};
-    if (g->dq) tile->ahead[2] = (hd_ahead){.at = g->dq, .stride = padded, .columns = padded, .rows = (int)d};
-  }
+  look_ahead_around(job, next, tile);
   if (!hd_visit_tile(&job->from, &worker->scratch, &visit->rows, tile, k0, live, visible)) return;
   find_rows(job, worker, lanes, rows);
   if (job->dv.data) {
-    look_ahead(&job->from.dout, next_lanes, tile);
+    look_ahead(&job->from.dout, next, tile);
     kernels->attn_backward_keys(tile, worker->scratch.p, lanes->count, rows->dout, job->dv_columns,
                                 worker->dv + index * HD_KEY_TILE * job->dv_columns);
   }
@@ -250,7 +269,7 @@ static void meet(const struct job *job, const struct worker *worker, struct visi
                                                             .query_columns = job->d_columns,
                                                             .key_columns = job->key_columns});
   } else if (job->dk.data) {
-    look_ahead(&job->from.q, next_lanes, tile);
+    look_ahead(&job->from.q, next, tile);
     kernels->attn_backward_keys(tile, worker->scratch.ds, lanes->count, rows->q, job->d_columns, worker->dk + at);
   }
 }
@@ -311,11 +330,15 @@ static void announce(const struct job *job, const struct worker *worker, const s
   atomic_store_explicit(&stop->turn, first, memory_order_release);
 }
 
-/* The next stop after one that the piece enters, if it has been begun. */
-static const struct visit *next_visit(const struct job *job, const struct slot *slot, int64_t index, int64_t piece) {
-  if (index + 1 == job->stops) return NULL;
+/* The stop after one that the piece enters, if it is the next one to enter. */
+static bool next_visit(const struct job *job, const struct slot *slot, int64_t index, int64_t piece, struct next *next) {
+  if (index + 1 == job->stops) return false;
   const struct stop *stop = &slot->stops[index + 1];
-  return atomic_load_explicit(&stop->turn, memory_order_acquire) == piece ? stop->visit : NULL;
+  if (atomic_load_explicit(&stop->turn, memory_order_acquire) != piece) return false;
+  next->visit = stop->visit;
+  next->fresh = !stop->visit;
+  stop_lanes(job, slot->kv, index + 1, &next->lanes);
+  return true;
 }
 
 /* The tiles of a piece that a stop sees, from keys `from` on. */
@@ -324,7 +347,8 @@ static void enter(const struct job *job, const struct worker *worker, struct slo
   const bool far = job->visit_floats * job->open > NEAR_FLOATS; // otherwise a head's visits stay near by themselves
   struct stop *stop = &slot->stops[index];
   if (!stop->visit) stop->visit = begin_visit(job, worker, slot, index);
-  const struct visit *next = far ? next_visit(job, slot, index, piece) : NULL;
+  struct next after;
+  const struct next *next = far && next_visit(job, slot, index, piece, &after) ? &after : NULL;
   struct rows rows;
   rows.found = false;
   for (int64_t from = first * HD_KEY_TILE, k0, k1; hd_live_next(&stop->live, from, &k0, &k1) && k0 < end; next = NULL) {

@@ -59,6 +59,32 @@ static bool lay_out(const hd_problem *problem, struct worker *worker, float *mem
   return hd_cut(memory, parts, (int)HD_COUNT(parts), floats) && hd_live_cut(problem, &worker->live, memory, floats);
 }
 
+/* ---- chunks ----------------------------------------------------------------------------------------------------------------------- */
+
+static void begin_chunk(hd_attn_block *block) {
+  memset(block->o, 0, (size_t)(block->dv * block->lanes) * sizeof *block->o);
+  memset(block->l, 0, (size_t)block->lanes * sizeof *block->l);
+  for (int lane = 0; lane < block->lanes; lane++) block->m[lane] = -INFINITY;
+}
+
+static void exchange(float **a, float **b) {
+  float *before = *a;
+  *a = *b;
+  *b = before;
+}
+
+/* The chunk joins the totals, or becomes them where it is the first. */
+static void end_chunk(const hd_kernels *kernels, hd_attn_block *block) {
+  if (block->merged) {
+    kernels->attn_merge(block);
+    return;
+  }
+  exchange(&block->o, &block->total_o);
+  exchange(&block->m, &block->total_m);
+  exchange(&block->l, &block->total_l);
+  block->merged = true;
+}
+
 /* ---- one query tile --------------------------------------------------------------------------------------------------------------- */
 
 /* Maximum and sum that earlier passes have left of a row. */
@@ -74,6 +100,9 @@ static void take_up(const struct job *job, const struct worker *worker, const hd
   const float *rows[HD_MAX_LANES];
   hd_lane_rows(problem->kernels, &job->numerators, lanes, 0, problem->dv, worker->rows, rows);
   problem->kernels->to_lanes(rows + block->shift, used, problem->dv, 1.0f, block->total_o, block->lanes);
+  memset(block->total_l, 0, (size_t)block->lanes * sizeof *block->total_l);
+  for (int lane = 0; lane < block->lanes; lane++) block->total_m[lane] = -INFINITY;
+  block->merged = true;
   for (int lane = 0; lane < used; lane++) {
     const float *sums = sums_of(job, lanes, block->shift + lane);
     if (sums[1] == -1) continue;
@@ -120,12 +149,7 @@ static void prepare_blocks(const struct job *job, const struct worker *worker, c
     block->q_scale = hd_query_factor(problem);
     if (!problem->scoring) kernels->to_lanes(rows + shift, used, problem->d, job->bf16 ? 1.0f : block->q_scale, queries, width);
     if (job->bf16) hd_pair_columns(queries, problem->d, width);
-    for (int lane = 0; lane < width; lane++) {
-      block->m[lane] = block->total_m[lane] = -INFINITY;
-      block->l[lane] = block->total_l[lane] = 0;
-    }
-    memset(block->o, 0, (size_t)(problem->dv * width) * sizeof(float));
-    memset(block->total_o, 0, (size_t)(problem->dv * width) * sizeof(float));
+    begin_chunk(block);
     if (!job->first) take_up(job, worker, lanes, block);
   }
 }
@@ -154,32 +178,68 @@ static void write_rows(const struct job *job, const struct worker *worker, const
 /* The sink is a chunk of one key whose value is 0. */
 static void merge_sink(const struct job *job, const hd_lanes *lanes, hd_attn_block *block) {
   const hd_problem *problem = job->problem;
+  begin_chunk(block);
   for (int lane = 0; lane < block->lanes; lane++) {
     int at = HD_MIN(block->shift + lane, lanes->count - 1);
     block->m[lane] = (float)(hd_per_head(problem->a.sink, lanes->head[at]) * HD_LOG2E);
     block->l[lane] = 1;
   }
-  problem->kernels->attn_merge(block);
+  end_chunk(problem->kernels, block);
 }
 
-/* What this worker reads later, as far as it does not stay in the second-level cache by itself: under a window that moves on, the keys that its next walk adds in front of this one's, [begin, ...);
- * else the keys after these. With the last tile of all it is the rows of the output, and the queries that it is likely to take next. */
-static void look_ahead(const struct job *job, const hd_lanes *lanes, int64_t begin, int64_t k0, int64_t keys_left, hd_attn_tile *tile) {
-  const hd_problem *problem = job->problem;
+/* A part of the end of a walk, of which all is [0, 1): of so many keys, in whose time many lines come and few are gone again. */
+enum { END_KEYS = 8 * HD_KEY_TILE };
+struct stretch {
+  double from, to;
+};
+
+static struct stretch stretch_of(const hd_live *live, int64_t k0, int64_t k1) {
+  const int64_t begin = HD_MAX(live->begin, live->end - END_KEYS);
+  const double all = (double)(live->end - begin);
+  return (struct stretch){(double)HD_MAX(k0 - begin, 0) / all, (double)HD_MAX(k1 - begin, 0) / all};
+}
+
+/* This stretch's share of `rows` rows joins what a product asks for: row 0 is at `first`, the others follow `step` rows apart. */
+static void ask_for(hd_ahead ahead[HD_AHEAD], const hd_grid *grid, const char *first, int64_t step, int64_t rows, const struct stretch *s) {
+  const int64_t from = (int64_t)((double)rows * s->from), to = (int64_t)((double)rows * s->to);
+  while (ahead->rows) ahead++;
+  *ahead = hd_rows_ahead(grid, first + from * step * grid->row_stride * grid->size, to - from);
+  ahead->stride *= step;
+}
+
+/* The same for places [begin, begin + rows) of the pass, as far as their keys lie evenly. */
+static void ask_for_keys(const struct job *job, hd_attn_tile *tile, int64_t batch, int64_t kv_head, int64_t begin, int64_t rows,
+                         const struct stretch *s) {
   const hd_grid *k = &job->k->grid, *v = &job->v->grid;
+  hd_keys keys;
+  hd_keys_of(job->pass, begin, begin + HD_MIN(rows, HD_KEY_TILE), &keys);
+  if (!keys.step) return;
+  ask_for(tile->ahead[0], k, hd_grid_row(k, batch, kv_head, keys.key[0]), keys.step, rows, s);
+  ask_for(tile->ahead[1], v, hd_grid_row(v, batch, kv_head, keys.key[0]), keys.step, rows, s);
+}
+
+/* What this worker reads and writes later, as far as it does not stay in the second-level cache by itself: under a window that moves on, the keys that its next walk adds in front of this one's;
+ * else the keys after these; the rows of the output, and the queries that it is likely to take next. What is known at the beginning of a walk is spread over its end: line buffers are few. */
+static void look_ahead(const struct job *job, const hd_lanes *lanes, int64_t kv_head, const hd_live *live, int64_t k0, int64_t k1,
+                       hd_attn_tile *tile) {
+  const hd_problem *problem = job->problem;
+  const struct stretch here = stretch_of(live, k0, k1), whole = {0, 1};
   const int64_t apart = job->tiling.queries * problem->context->threads; // this walk's queries and the next one's
-  if (job->pass->part) return;                                           // what follows lies elsewhere
-  if (keys_left > 0) {
-    if (!tile->k || job->k->cache || problem->keys * (problem->d + problem->dv) <= NEAR_FLOATS) return;
-    int64_t rows = begin > 0 ? HD_MIN(begin, apart) - (k0 - begin) : keys_left;
-    int64_t away = begin > 0 ? -HD_MIN(begin, apart) : HD_KEY_TILE;
-    tile->ahead[0] = hd_rows_ahead(k, tile->k + away * tile->k_stride, rows);
-    tile->ahead[1] = hd_rows_ahead(v, tile->v + away * tile->v_stride, rows);
-  } else {
-    int64_t rows = lanes->count / lanes->heads, next = lanes->row[0] - apart;
-    tile->ahead[0] = hd_rows_ahead(&job->out, hd_grid_row(&job->out, lanes->batch, lanes->head[0], lanes->row[0]), rows);
-    if (next >= 0) tile->ahead[1] = hd_rows_ahead(&job->q, hd_grid_row(&job->q, lanes->batch, lanes->head[0], next), job->tiling.queries);
+  const int64_t rows = lanes->count / lanes->heads, row = lanes->row[0], step = rows > 1 ? lanes->row[1] - row : 1;
+  const hd_grid *q = &job->q, *out = &job->out;
+  int64_t next, next_end;
+  if (tile->k && job->k->grid.data && problem->keys * (problem->d + problem->dv) > NEAR_FLOATS) {
+    if (live->begin > 0) {
+      const int64_t from = HD_MAX(live->begin - apart, 0);
+      ask_for_keys(job, tile, lanes->batch, kv_head, from, HD_MIN(live->begin - from, END_KEYS), &here);
+    } else if (hd_live_next(live, k1, &next, &next_end)) {
+      ask_for_keys(job, tile, lanes->batch, kv_head, next, next_end - next, &whole);
+    }
   }
+  if (step < 1 || lanes->row[rows - 1] - row != (rows - 1) * step) return; // the end of a class and the beginning of another
+  ask_for(tile->ahead[0], out, hd_grid_row(out, lanes->batch, lanes->head[0], row), step, rows, &here);
+  if (row >= apart * step)
+    ask_for(tile->ahead[1], q, hd_grid_row(q, lanes->batch, lanes->head[0], row - apart * step), step, job->tiling.queries, &here);
 }
 
 /* Keys, values and everything else that a tile brings along, in the order of the pass. */
@@ -206,23 +266,26 @@ static void describe_tile(const struct job *job, const struct worker *worker, co
   tile->factors = hd_lanes_factors(problem, lanes, k0, k0 + keys->count, worker->rows, worker->factors, padded);
 }
 
-static void attend_lanes(const struct job *job, struct worker *worker, const hd_lanes *lanes, int64_t kv_head) {
+/* One walk over the keys of the lanes, up to the totals. False where sums are not finite and some row did not see all that was multiplied: values that it may not see may have reached it, and the walk
+ * must be taken again, not `watched`. */
+static bool walk(const struct job *job, struct worker *worker, const hd_lanes *lanes, int64_t kv_head, hd_attn_block *blocks, int count,
+                 bool watched) {
   const hd_problem *problem = job->problem;
   const hd_kernels *kernels = problem->kernels;
-  hd_attn_block blocks[HD_MAX_BLOCKS];
-  const int count = hd_lanes_blocks(problem, lanes), padded = hd_lanes_padded(problem, lanes);
-  hd_live *live = &worker->live;
+  const int padded = hd_lanes_padded(problem, lanes);
+  const hd_live *live = &worker->live;
   uint64_t visible[HD_KEY_TILE], kept[HD_KEY_TILE];
-  int64_t k0, k1;
-  hd_live_of_lanes(problem, job->pass, lanes, live);
-  if (!job->first && !job->last && !hd_live_next(live, live->begin, &k0, &k1)) return; // nothing changes
-  prepare_blocks(job, worker, lanes, blocks, count);
-  k1 = live->begin;
+  int64_t k0, k1 = live->begin;
+  bool partial = false, finite = true;
   for (int64_t chunk = -1; hd_live_next(live, k1, &k0, &k1);) {
     hd_cover cover = hd_lanes_visible(problem, job->pass, lanes, live, k0, k1, visible);
     if (cover == HD_EMPTY) continue;
-    if (chunk >= 0 && chunk != k0 / HD_KEY_CHUNK)
-      for (int i = 0; i < count; i++) kernels->attn_merge(&blocks[i]);
+    partial |= cover == HD_PARTIAL;
+    for (int i = 0; i < count && chunk >= 0 && chunk != k0 / HD_KEY_CHUNK; i++) {
+      const bool first = !blocks[i].merged;
+      end_chunk(kernels, &blocks[i]);
+      if (first) begin_chunk(&blocks[i]);
+    }
     chunk = k0 / HD_KEY_CHUNK;
 
     hd_attn_tile tile = {
@@ -232,16 +295,36 @@ static void attend_lanes(const struct job *job, struct worker *worker, const hd_
         .scores = worker->scores,
         .stride = padded,
         .bias_stride = padded,
+        .watched = watched,
         .keep_factor = problem->keep_factor,
     };
     hd_keys keys;
     hd_keys_of(job->pass, k0, k1, &keys);
     describe_tile(job, worker, lanes, kv_head, &keys, kept, &tile);
-    look_ahead(job, lanes, live->begin, k0, live->end - k1, &tile);
+    look_ahead(job, lanes, kv_head, live, k0, k1, &tile);
     for (int i = 0; i < count; i++) kernels->attn_tile(&blocks[i], &tile);
   }
   for (int i = 0; i < count; i++) {
-    kernels->attn_merge(&blocks[i]);
+    end_chunk(kernels, &blocks[i]);
+    if (partial && watched) finite &= kernels->attn_finite(&blocks[i]);
+  }
+  return finite;
+}
+
+static void attend_lanes(const struct job *job, struct worker *worker, const hd_lanes *lanes, int64_t kv_head) {
+  const hd_problem *problem = job->problem;
+  hd_attn_block blocks[HD_MAX_BLOCKS];
+  const int count = hd_lanes_blocks(problem, lanes);
+  hd_live *live = &worker->live;
+  int64_t k0, k1;
+  hd_live_of_lanes(problem, job->pass, lanes, live);
+  if (!job->first && !job->last && !hd_live_next(live, live->begin, &k0, &k1)) return; // nothing changes
+  prepare_blocks(job, worker, lanes, blocks, count);
+  if (!walk(job, worker, lanes, kv_head, blocks, count, true)) {
+    prepare_blocks(job, worker, lanes, blocks, count);
+    walk(job, worker, lanes, kv_head, blocks, count, false);
+  }
+  for (int i = 0; i < count; i++) {
     if (problem->a.sink && job->last) merge_sink(job, lanes, &blocks[i]);
     if (!job->last) leave_behind(job, lanes, &blocks[i]);
   }

@@ -27,18 +27,29 @@ void hd_limit_span(const hd_problem *problem, int64_t batch, int64_t q0, int64_t
   *end = HD_MAX(*begin, *end);
 }
 
+/* Of queries whose bound is `first` and rises by one from each to the next, or stays: those whose bound has come to the key. */
+static uint64_t come_to(int64_t key, int64_t first, bool rises) {
+  const int64_t count = rises ? HD_CLAMP(key - first + 1, 0, 64) : key >= first ? 64 : 0;
+  return count == 64 ? ~(uint64_t)0 : ((uint64_t)1 << count) - 1;
+}
+
 /* Clears the pairs that an interval limit hides. The queries that see a key are neighbours: those whose begin has come to it and whose end has not passed it. */
 static void hide_outside(const hd_problem *problem, const hd_limit_kind *kind, const hd_rect *rect, uint64_t *visible) {
-  int queries = (int)(rect->q1 - rect->q0), starting = 0, ending = 0;
+  const int64_t last = rect->q1 - rect->q0 - 1;
   int64_t begin[64], end[64];
-  for (int i = 0; i < queries; i++) kind->interval(problem, rect->batch, rect->q0 + i, &begin[i], &end[i]);
-  for (int64_t key = rect->k0; key < rect->k1; key++) {
-    while (starting < queries && begin[starting] <= key) starting++;
-    while (ending < queries && end[ending] <= key) ending++;
-    // Queries [ending, starting) see the key.
-    uint64_t below_starting = starting == 64 ? ~(uint64_t)0 : ((uint64_t)1 << starting) - 1;
-    uint64_t below_ending = ending == 64 ? ~(uint64_t)0 : ((uint64_t)1 << ending) - 1;
-    visible[key - rect->k0] &= below_starting & ~below_ending;
+  kind->interval(problem, rect->batch, rect->q0, &begin[0], &end[0]);
+  kind->interval(problem, rect->batch, rect->q1 - 1, &begin[last], &end[last]);
+  const int64_t rise = begin[last] - begin[0], end_rise = end[last] - end[0];
+  if (!problem->a.documents && (rise == 0 || rise == last) && (end_rise == 0 || end_rise == last)) { // as nearly always
+    for (int64_t key = rect->k0; key < rect->k1; key++)
+      visible[key - rect->k0] &= come_to(key, begin[0], rise) & ~come_to(key, end[0], end_rise);
+    return;
+  }
+  for (int64_t i = 1; i < last; i++) kind->interval(problem, rect->batch, rect->q0 + i, &begin[i], &end[i]);
+  for (int64_t key = rect->k0, starting = 0, ending = 0; key < rect->k1; key++) {
+    while (starting <= last && begin[starting] <= key) starting++;
+    while (ending <= last && end[ending] <= key) ending++;
+    visible[key - rect->k0] &= come_to(starting, 1, true) & ~come_to(ending, 1, true); // queries [ending, starting)
   }
 }
 

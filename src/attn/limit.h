@@ -12,7 +12,8 @@ typedef struct hd_limit_kind {
   /* Whether the description asks for this limit. */
   bool (*active)(const hd_problem *problem);
 
-  /* A limit gives either this: query `query` sees keys [*begin, *end), both never falling as the query rises; may lie outside [0, keys) ... */
+  /* A limit gives either this: query `query` sees keys [*begin, *end), both never falling as the query rises, and without documents by at most one from a query to the next; may lie outside
+   * [0, keys) ... */
   void (*interval)(const hd_problem *problem, int64_t batch, int64_t query, int64_t *begin, int64_t *end);
 
   /* ... or this: clears, in visible[key − k0], bit (query − q0) of every pair that is hidden. At most 64 queries and 64 keys. */

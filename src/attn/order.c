@@ -48,6 +48,10 @@ void hd_keys_of(const hd_sweep *pass, int64_t k0, int64_t k1, hd_keys *keys) {
   if (!pass || pass->order.kind == HD_IN_PLACE || k0 >= k1) return;
   keys->key[0] = hd_order_key(&pass->order, k0);
   keys->step = keys->count > 1 ? hd_order_key(&pass->order, k0 + 1) - keys->key[0] : 1;
+  // Where each key stands alone in its stride, one class from the first to the last has one step.
+  if ((pass->order.kind == HD_BY_CLASSES || pass->order.width == 1) && keys->step > 0 &&
+      hd_order_key(&pass->order, k1 - 1) - keys->key[0] == (keys->count - 1) * keys->step)
+    return;
   bool even = keys->step > 0;
   for (int i = 1; i < keys->count; i++) {
     keys->key[i] = hd_order_key(&pass->order, k0 + i);

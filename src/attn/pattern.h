@@ -31,7 +31,7 @@ typedef struct hd_pattern_field {
   size_t flag; /* 0: not a name */
 } hd_pattern_field;
 
-enum { HD_PATTERN_FIELDS = 5 };
+enum { HD_PATTERN_FIELDS = 5, HD_RUNS_AT_ONCE = 66 };
 typedef struct hd_pattern_kind {
   const char *name; /* in the text form */
   bool absolute;    /* rows and keys are those of the call, whatever its documents and positions */
@@ -40,6 +40,8 @@ typedef struct hd_pattern_kind {
   /* How many runs a row has, and run number i. */
   int64_t (*runs)(const heed_pattern *pattern, const hd_row *row);
   hd_run (*run)(const heed_pattern *pattern, const hd_row *row, int64_t i);
+  /* All runs of a row, at most HD_RUNS_AT_ONCE, where they cost no more than one alone. NULL: they do. */
+  void (*all)(const heed_pattern *pattern, const hd_row *row, hd_run *out);
   /* How many queries from this one on have the same runs, at least 1, as far as it is known at once. NULL: 1. */
   int64_t (*alike)(const heed_pattern *pattern, const hd_row *row);
   /* Where runs ascend: a run before which none reaches the key. NULL: they do not. */

@@ -3,7 +3,7 @@
 
 #include "../base/philox.h"
 
-enum { MOST_RANDOM = 64 };
+enum { MOST_RANDOM = HD_RUNS_AT_ONCE - 2 };
 
 static heed_status check(const hd_problem *problem, const heed_pattern *p) {
   heed_context *context = problem->context;
@@ -60,16 +60,23 @@ static int64_t runs(const heed_pattern *p, const hd_row *row) {
   return at.own >= 0 && at.own < p->count ? 1 : 2 + HD_MIN(p->random, candidates(&at));
 }
 
-static hd_run run(const heed_pattern *p, const hd_row *row, int64_t i) {
+static void all(const heed_pattern *p, const hd_row *row, hd_run *out) {
   const struct place at = place_of(p, row);
-  int64_t chosen[MOST_RANDOM], block;
-  if (at.own >= 0 && at.own < p->count) return (hd_run){.end = row->keys};
-  if (i == 0) return (hd_run){.begin = at.from * p->block, .end = at.to * p->block};
-  if (i == 1) return (hd_run){.end = at.global * p->block};
-  draw(p, row, &at, chosen);
-  block = chosen[i - 2] + at.global;
-  if (block >= at.from) block += at.to - at.from;
-  return (hd_run){.begin = block * p->block, .end = (block + 1) * p->block};
+  int64_t chosen[MOST_RANDOM];
+  out[0] = (hd_run){.end = row->keys};
+  if (at.own >= 0 && at.own < p->count) return;
+  out[0] = (hd_run){.begin = at.from * p->block, .end = at.to * p->block};
+  out[1] = (hd_run){.end = at.global * p->block};
+  for (int64_t i = 0, count = draw(p, row, &at, chosen); i < count; i++) {
+    const int64_t block = chosen[i] + at.global + (chosen[i] + at.global >= at.from ? at.to - at.from : 0);
+    out[2 + i] = (hd_run){.begin = block * p->block, .end = (block + 1) * p->block};
+  }
+}
+
+static hd_run run(const heed_pattern *p, const hd_row *row, int64_t i) {
+  hd_run each[HD_RUNS_AT_ONCE];
+  all(p, row, each);
+  return each[i];
 }
 
 static int64_t alike(const heed_pattern *pattern, const hd_row *row) {
@@ -87,6 +94,7 @@ const hd_pattern_kind hd_pattern_bigbird = {
     .fits = fits,
     .runs = runs,
     .run = run,
+    .all = all,
     .alike = alike,
     .field = {{.name = "block", .number = offsetof(heed_pattern, block)},
               {.name = "window", .number = offsetof(heed_pattern, left)},

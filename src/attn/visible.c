@@ -39,9 +39,26 @@ static int64_t rows_alike(const heed_pattern *pattern, const struct row *row) {
   return least;
 }
 
+/* The runs of a row, one after the other or found at once. */
+struct runs {
+  const hd_pattern_kind *kind;
+  const heed_pattern *pattern;
+  const struct row *row;
+  hd_run at_once[HD_RUNS_AT_ONCE];
+};
+
+static void begin_runs(const hd_pattern_kind *kind, const heed_pattern *pattern, const struct row *row, struct runs *runs) {
+  runs->kind = kind;
+  runs->pattern = pattern;
+  runs->row = row;
+  if (kind->all) kind->all(pattern, &row->row, runs->at_once);
+}
+
 /* A run among the keys of the call, within those that the row may see; without a step where it is one piece. */
-static hd_run run_of(const hd_pattern_kind *kind, const heed_pattern *pattern, const struct row *row, int64_t i) {
-  hd_run run = kind->run(pattern, &row->row, i);
+static hd_run run_of(const struct runs *runs, int64_t i) {
+  const hd_pattern_kind *kind = runs->kind;
+  const struct row *row = runs->row;
+  hd_run run = kind->all ? runs->at_once[i] : kind->run(runs->pattern, &row->row, i);
   const int64_t shift = kind->absolute ? 0 : row->begin, low = shift, high = kind->absolute ? row->problem->keys : row->end;
   run.begin += shift;
   run.end = HD_MIN(run.end + shift, high);
@@ -87,8 +104,10 @@ static uint64_t run_bits(const hd_run *run, int64_t first, int64_t step, int cou
 static uint64_t kind_bits(const hd_pattern_kind *kind, const heed_pattern *pattern, const struct row *row, bool in_place, int64_t first,
                           int64_t step, int count) {
   uint64_t bits = 0;
-  for (int64_t runs = kind->runs(pattern, &row->row), i = first_run(kind, pattern, row, first); i < runs; i++) {
-    const hd_run run = run_of(kind, pattern, row, i);
+  struct runs runs;
+  begin_runs(kind, pattern, row, &runs);
+  for (int64_t all = kind->runs(pattern, &row->row), i = first_run(kind, pattern, row, first); i < all; i++) {
+    const hd_run run = run_of(&runs, i);
     if (kind->first && run.begin > first + (count - 1) * step) break;
     if (!in_place || run.order == HD_IN_PLACE) bits |= run_bits(&run, first, step, count);
   }
@@ -122,10 +141,30 @@ static uint64_t row_bits(const hd_sweep *pass, const struct row *row, int64_t fi
   return bits;
 }
 
-/* Clears what the pattern hides. */
-static void hide(const hd_problem *problem, const hd_sweep *pass, const hd_rect *rect, uint64_t *visible) {
+/* Words of a set of tiles. */
+static int64_t word_count(const hd_problem *problem) {
+  return problem->a.pattern ? hd_ceil_div(hd_ceil_div(problem->keys, HD_KEY_TILE), 64) : 0;
+}
+
+/* Clears what the pattern hides where each piece of the rows sees all of the tile or nothing; false: some see a part of it. */
+static bool hide_pieces(const hd_problem *problem, const hd_rect *rect, const hd_live *live, uint64_t *visible) {
+  const int64_t words = word_count(problem), tile = rect->k0 / HD_KEY_TILE;
+  uint64_t seeing = 0;
+  for (int i = 0; i < live->pieces; i++) {
+    const uint64_t *alive = live->piece_sets + 2 * i * words, *shown = alive + words;
+    if (!(alive[tile / 64] >> tile % 64 & 1)) continue;
+    if (!(shown[tile / 64] >> tile % 64 & 1)) return false;
+    seeing |= bits_between(i ? live->piece_end[i - 1] : 0, live->piece_end[i]);
+  }
+  for (int64_t key = 0; key < rect->k1 - rect->k0; key++) visible[key] &= seeing;
+  return true;
+}
+
+/* Clears what the pattern hides. live: of these rows, or NULL. */
+static void hide(const hd_problem *problem, const hd_sweep *pass, const hd_rect *rect, const hd_live *live, uint64_t *visible) {
   const int64_t queries = rect->q1 - rect->q0;
   uint64_t bits[64] = {0};
+  if (live && live->pieces && hide_pieces(problem, rect, live, visible)) return;
   for (int64_t i = 0, same; i < queries; i += same) {
     const struct row row = row_of(problem, rect->batch, rect->head, rect->q0 + i);
     const uint64_t word = row_bits(pass, &row, rect->k0, 1, (int)(rect->k1 - rect->k0));
@@ -146,30 +185,31 @@ static hd_cover cover_of(const uint64_t *visible, int64_t queries, int64_t keys)
   return !any ? HD_EMPTY : every == all ? HD_FULL : HD_PARTIAL;
 }
 
-static hd_cover rect_bits(const hd_problem *problem, const hd_sweep *pass, const hd_rect *rect, uint64_t *visible) {
+static hd_cover rect_bits(const hd_problem *problem, const hd_sweep *pass, const hd_rect *rect, const hd_live *live, uint64_t *visible) {
   const hd_cover cover = hd_limit_bits(problem, rect, visible);
   if (!problem->a.pattern || rect->shown || cover == HD_EMPTY) return cover;
-  hide(problem, pass, rect, visible);
+  hide(problem, pass, rect, live, visible);
   return cover_of(visible, rect->q1 - rect->q0, rect->k1 - rect->k0);
 }
 
 hd_cover hd_visible_bits(const hd_problem *problem, const hd_rect *rect, uint64_t *visible) {
-  return rect_bits(problem, NULL, rect, visible);
+  return rect_bits(problem, NULL, rect, NULL, visible);
 }
 
 /* Heads of a tile see alike or not, so each is asked. */
-static hd_cover bits_in_place(const hd_problem *problem, const hd_sweep *pass, const hd_lanes *lanes, int64_t k0, int64_t k1, bool shown,
-                              uint64_t visible[HD_KEY_TILE]) {
+static hd_cover bits_in_place(const hd_problem *problem, const hd_sweep *pass, const hd_lanes *lanes, const hd_live *live, int64_t k0,
+                              int64_t k1, uint64_t visible[HD_KEY_TILE]) {
+  const bool shown = live && hd_live_shown(live, k0);
   int queries = lanes->count / lanes->heads;
   hd_rect rect = {lanes->batch, lanes->head[0], lanes->row[0], lanes->row[0] + queries, k0, k1, shown};
-  hd_cover cover = rect_bits(problem, pass, &rect, visible);
+  hd_cover cover = rect_bits(problem, pass, &rect, live, visible);
   if (lanes->heads == 1) return cover;
   bool any = cover != HD_EMPTY, all = cover == HD_FULL;
   if (cover == HD_EMPTY) memset(visible, 0, HD_KEY_TILE * sizeof *visible);
   for (int h = 1; h < lanes->heads; h++) {
     uint64_t bits[HD_KEY_TILE];
     rect.head = lanes->head[h * queries];
-    cover = rect_bits(problem, pass, &rect, bits);
+    cover = rect_bits(problem, pass, &rect, NULL, bits);
     any |= cover != HD_EMPTY;
     all &= cover == HD_FULL;
     for (int key = 0; cover != HD_EMPTY && key < k1 - k0; key++) visible[key] |= bits[key] << (h * queries);
@@ -217,6 +257,15 @@ static uint64_t earlier_bits(const hd_problem *problem, const hd_sweep *pass, co
   return bits;
 }
 
+/* Whether no key lies in a tile that an earlier pass shows some of to some of these rows. */
+static bool apart_from_earlier(const hd_live *live, const hd_keys *keys) {
+  if (!live->earlier || !keys->step) return false;
+  const int64_t last = hd_key(keys, keys->count - 1) / HD_KEY_TILE;
+  for (int64_t tile = keys->key[0] / HD_KEY_TILE; tile <= last; tile++)
+    if (live->shown[tile / 64] >> tile % 64 & 1) return false;
+  return true;
+}
+
 /* Rows whose spans are known: most tiles they fill, or leave out, whole. */
 static hd_cover bits_in_order(const hd_problem *problem, const hd_sweep *pass, const hd_lanes *lanes, const hd_live *live, int64_t k0,
                               int64_t k1, uint64_t visible[HD_KEY_TILE]) {
@@ -226,12 +275,13 @@ static hd_cover bits_in_order(const hd_problem *problem, const hd_sweep *pass, c
   bool masked = false;
   for (int i = 0; i < problem->limits; i++) masked |= problem->limit[i]->hide != NULL;
   if (masked || problem->parted) hd_keys_of(pass, k0, k1, &keys);
+  const bool earlier = problem->parted && !apart_from_earlier(live, &keys);
   for (int lane = 0; lane < lanes->count; lane++) {
     const int64_t *span = live->spans + 4 * lane;
     for (int i = 0; i < 4; i += 2)
       if (span[i] < k1 && span[i + 1] > k0) rows[lane] |= bits_between(HD_MAX(span[i], k0) - k0, HD_MIN(span[i + 1], k1) - k0);
     if (rows[lane] && masked) rows[lane] &= masked_bits(problem, lanes, lane, &keys);
-    if (rows[lane] && problem->parted) rows[lane] &= ~earlier_bits(problem, pass, lanes, lane, &keys);
+    if (rows[lane] && earlier) rows[lane] &= ~earlier_bits(problem, pass, lanes, lane, &keys);
     every &= rows[lane];
     any |= rows[lane];
   }
@@ -245,7 +295,7 @@ static hd_cover bits_in_order(const hd_problem *problem, const hd_sweep *pass, c
 hd_cover hd_lanes_visible(const hd_problem *problem, const hd_sweep *pass, const hd_lanes *lanes, const hd_live *live, int64_t k0,
                           int64_t k1, uint64_t visible[HD_KEY_TILE]) {
   if (pass && pass->part) return bits_in_order(problem, pass, lanes, live, k0, k1, visible);
-  return bits_in_place(problem, pass, lanes, k0, k1, live && hd_live_shown(live, k0), visible);
+  return bits_in_place(problem, pass, lanes, live, k0, k1, visible);
 }
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------------------------- */
@@ -254,10 +304,6 @@ hd_cover hd_lanes_visible(const hd_problem *problem, const hd_sweep *pass, const
 struct tiles {
   int64_t begin, end, first, last, words;
 };
-
-static int64_t word_count(const hd_problem *problem) {
-  return problem->a.pattern ? hd_ceil_div(hd_ceil_div(problem->keys, HD_KEY_TILE), 64) : 0;
-}
 
 bool hd_live_cut_sets(const hd_problem *problem, hd_live *live, float *memory, int64_t *floats) {
   float *alive, *shown, *spans;
@@ -270,10 +316,13 @@ bool hd_live_cut_sets(const hd_problem *problem, hd_live *live, float *memory, i
 
 bool hd_live_cut(const hd_problem *problem, hd_live *live, float *memory, int64_t *floats) {
   // Heads, and each level, have two sets of their own under way besides those of their result, and a row one.
-  float *scratch;
-  const hd_part part = {&scratch, 2 * (2 * (HD_PATTERN_DEPTH + 1) + 1), word_count(problem)};
-  if (!hd_live_cut_sets(problem, live, memory, floats) || !hd_cut(memory, &part, 1, floats)) return false;
-  if (memory) live->scratch = (uint64_t *)scratch;
+  float *scratch, *pieces;
+  const hd_part parts[] = {{&scratch, 2 * (2 * (HD_PATTERN_DEPTH + 1) + 1), word_count(problem)},
+                           {&pieces, 2 * 2 * HD_LIVE_PIECES, word_count(problem)}};
+  if (!hd_live_cut_sets(problem, live, memory, floats) || !hd_cut(memory, parts, (int)HD_COUNT(parts), floats)) return false;
+  if (!memory) return true;
+  live->scratch = (uint64_t *)scratch;
+  live->piece_sets = (uint64_t *)pieces;
   return true;
 }
 
@@ -323,9 +372,11 @@ static void kind_tiles(const hd_problem *problem, const hd_pattern_kind *kind, c
   fill_set(t, shown, ~(uint64_t)0);
   for (int64_t q = rect->q0; q < rect->q1;) {
     const struct row row = row_of(problem, rect->batch, rect->head, q);
+    struct runs runs;
     fill_set(t, scratch, 0);
+    begin_runs(kind, pattern, &row, &runs);
     for (int64_t count = kind->runs(pattern, &row.row), i = first_run(kind, pattern, &row, t->begin); i < count; i++) {
-      const hd_run run = run_of(kind, pattern, &row, i);
+      const hd_run run = run_of(&runs, i);
       if (kind->first && run.begin >= t->end) break;
       if (!in_place || run.order == HD_IN_PLACE) add_run(t, &run, problem->keys, alive, scratch);
     }
@@ -360,10 +411,61 @@ static void pattern_tiles(const hd_problem *problem, const hd_sweep *pass, const
   }
 }
 
+/* Cuts the rows of one head into pieces that see alike; none where they are more than there is room for. */
+static void find_pieces(const hd_problem *problem, const hd_rect *rect, hd_live *live) {
+  for (int64_t q = rect->q0; q < rect->q1; live->pieces++) {
+    const struct row row = row_of(problem, rect->batch, rect->head, q);
+    const int64_t same = HD_MIN(rows_alike(problem->a.pattern, &row), rect->q1 - q);
+    if (live->pieces == HD_LIVE_PIECES) {
+      live->pieces = 0;
+      return;
+    }
+    live->piece_end[live->pieces] = (int)((q += same) - rect->q0);
+  }
+  if (live->pieces == 1) live->pieces = 0; // the sets of all rows say it
+}
+
+/* The tiles of one head; piece by piece where rows come in pieces. */
+static void head_tiles(const hd_problem *problem, const hd_sweep *pass, const hd_rect *rect, const struct tiles *t, hd_live *live,
+                       uint64_t *alive, uint64_t *shown, uint64_t *scratch) {
+  if (live->pieces < 2) {
+    pattern_tiles(problem, pass, problem->a.pattern, rect, t, alive, shown, scratch);
+    return;
+  }
+  fill_set(t, alive, 0);
+  fill_set(t, shown, ~(uint64_t)0);
+  for (int i = 0; i < live->pieces; i++) {
+    hd_rect piece = *rect;
+    uint64_t *piece_alive = live->piece_sets + 2 * i * t->words, *piece_shown = piece_alive + t->words;
+    piece.q0 = rect->q0 + (i ? live->piece_end[i - 1] : 0);
+    piece.q1 = rect->q0 + live->piece_end[i];
+    pattern_tiles(problem, pass, problem->a.pattern, &piece, t, piece_alive, piece_shown, scratch);
+    for (int64_t w = t->first; w <= t->last; w++) {
+      alive[w] |= piece_alive[w];
+      shown[w] &= piece_shown[w];
+    }
+  }
+}
+
+/* What the pattern leaves of the span: from the first tile that is alive to the last. */
+static void cut_to_alive(const struct tiles *t, hd_live *live) {
+  int64_t first = t->first, last = t->last;
+  while (first <= last && !live->alive[first]) first++;
+  while (last > first && !live->alive[last]) last--;
+  if (first > last) {
+    live->end = live->begin;
+    return;
+  }
+  live->begin = HD_MAX(live->begin, (first * 64 + __builtin_ctzll(live->alive[first])) * HD_KEY_TILE);
+  live->end = HD_MIN(live->end, (last * 64 + 64 - __builtin_clzll(live->alive[last])) * HD_KEY_TILE);
+}
+
 static void find_in_place(const hd_problem *problem, const hd_sweep *pass, int64_t batch, const int64_t *heads, int count, int64_t q0,
                           int64_t q1, hd_live *live) {
   hd_limit_span(problem, batch, q0, q1, &live->begin, &live->end);
   live->sets = problem->a.pattern != NULL;
+  live->pieces = 0;
+  live->earlier = false;
   if (!live->sets || live->begin == live->end) return;
   const struct tiles t = {.begin = live->begin,
                           .end = live->end,
@@ -373,24 +475,28 @@ static void find_in_place(const hd_problem *problem, const hd_sweep *pass, int64
   for (int h = 0; h < count; h++) {
     const hd_rect rect = {.batch = batch, .head = heads[h], .q0 = q0, .q1 = q1};
     uint64_t *alive = h ? live->scratch : live->alive, *shown = h ? live->scratch + t.words : live->shown;
-    pattern_tiles(problem, pass, problem->a.pattern, &rect, &t, alive, shown, h ? live->scratch + 2 * t.words : live->scratch);
+    if (live->piece_sets && count == 1) find_pieces(problem, &rect, live);
+    head_tiles(problem, pass, &rect, &t, live, alive, shown, h ? live->scratch + 2 * t.words : live->scratch);
     for (int64_t w = t.first; h && w <= t.last; w++) {
       live->alive[w] |= alive[w];
       live->shown[w] &= shown[w];
     }
   }
+  cut_to_alive(&t, live);
 }
 
 /* The spans of a row in the pass's order, as far as the limits leave them. */
 static void find_spans(const hd_problem *problem, const hd_sweep *pass, const hd_lanes *lanes, int lane, int64_t span[4]) {
   const struct row row = row_of(problem, lanes->batch, lanes->head[lane], lanes->row[lane]);
   const hd_pattern_kind *kind = hd_pattern_kind_of(pass->part);
+  struct runs runs;
   int64_t begin, end;
   int found = 0;
   memset(span, 0, 4 * sizeof *span);
   hd_limit_span(problem, lanes->batch, lanes->row[lane], lanes->row[lane] + 1, &begin, &end);
-  for (int64_t runs = kind->runs(pass->part, &row.row), i = 0; i < runs; i++) {
-    const hd_run run = run_of(kind, pass->part, &row, i);
+  begin_runs(kind, pass->part, &row, &runs);
+  for (int64_t all = kind->runs(pass->part, &row.row), i = 0; i < all; i++) {
+    const hd_run run = run_of(&runs, i);
     const int64_t from = HD_MAX(run.begin, begin), to = HD_MIN(run.end, end);
     if (run.order == HD_IN_PLACE || from >= to || found == 4) continue;
     hd_order_places(&pass->order, run.begin, from, to, &span[found], &span[found + 1]);
@@ -398,15 +504,33 @@ static void find_spans(const hd_problem *problem, const hd_sweep *pass, const hd
   }
 }
 
+/* Rows farther apart than this are not worth going through all that lie between. */
+enum { NEAR_ROWS = 8 * HD_MAX_LANES };
+
+/* What the pass in place, if it is the only one before this, shows of the rows from the first to the last of the lanes. */
+static void find_earlier(const hd_problem *problem, const hd_sweep *pass, const hd_lanes *lanes, hd_live *live) {
+  hd_rect rect = {.batch = lanes->batch, .head = lanes->head[0], .q0 = problem->queries};
+  for (int lane = 0; lane < lanes->count; lane++) {
+    rect.q0 = HD_MIN(rect.q0, lanes->row[lane]);
+    rect.q1 = HD_MAX(rect.q1, lanes->row[lane] + 1);
+  }
+  live->earlier = problem->parted && pass == problem->pass + 1 && !problem->pass[0].part && rect.q1 - rect.q0 <= NEAR_ROWS;
+  if (!live->earlier) return;
+  const struct tiles t = {.end = problem->keys, .last = (problem->keys - 1) / HD_KEY_TILE / 64, .words = word_count(problem)};
+  pattern_tiles(problem, problem->pass, problem->a.pattern, &rect, &t, live->shown, live->scratch, live->scratch + t.words);
+}
+
 static void find_in_order(const hd_problem *problem, const hd_sweep *pass, const hd_lanes *lanes, hd_live *live) {
   const int64_t words = word_count(problem);
   const hd_sweep *own = hd_sweep_of(problem, pass->part, lanes->head[0]);
   live->sets = true;
+  live->pieces = 0;
+  live->earlier = false;
   live->begin = live->end = 0;
   if (own != pass) return; // another dilation than this head's
   live->begin = pass->order.keys;
   memset(live->alive, 0, (size_t)words * sizeof *live->alive);
-  memset(live->shown, 0, (size_t)words * sizeof *live->shown);
+  find_earlier(problem, pass, lanes, live);
   for (int lane = 0; lane < lanes->count; lane++) {
     int64_t *span = live->spans + 4 * lane;
     find_spans(problem, pass, lanes, lane, span);

@@ -13,13 +13,20 @@ void hd_limit_span(const hd_problem *problem, int64_t batch, int64_t q0, int64_t
 /* The rectangle (at most 64 × 64) as bits, bit (query − q0) of visible[key − k0]; other bits are 0. */
 hd_cover hd_visible_bits(const hd_problem *problem, const hd_rect *rect, uint64_t *visible);
 
+enum { HD_LIVE_PIECES = 4 };
+
 /* Tiles of keys that may be alive for some queries: a walk passes over all others. Sets have a bit a tile. In an order, keys are places. */
 typedef struct hd_live {
-  int64_t begin, end;      /* keys: what the limits leave */
-  bool sets;               /* there is a pattern */
+  int64_t begin, end; /* keys: what the limits leave */
+  bool sets;          /* there is a pattern */
+  bool
+      earlier; /* in an order: shown has, by keys and not by places, tiles of which the pass before shows some to some of the rows, and whatever lies between them */
   uint64_t *alive, *shown; /* it shows some pair there; it shows all */
   int64_t *spans;          /* in an order, [lanes][4]: a row sees the places [0, 1) and [2, 3) */
   uint64_t *scratch;
+  /* Rows of one head that see alike: [0, piece_end[0]), [piece_end[0], piece_end[1]), …, and their own sets [pieces][alive, shown]. None where there is no room for them, or they are many. */
+  int pieces, piece_end[HD_LIVE_PIECES];
+  uint64_t *piece_sets;
 } hd_live;
 
 /* Cuts the arrays from memory, as hd_cut; or the sets alone, for who borrows the scratch of another. */

@@ -2,11 +2,13 @@
  *
  * Scores are transposed: S^T = K · Q^T with queries in lanes, so the maximum, the sum and the rescaling of a row are vertical, K and V are read row by row through broadcasts and
  * never packed, and a row's arithmetic does not depend on its neighbours or on the width of a vector. A register tile is TILE_ROWS rows (keys, or columns of V) × 1–4 vectors.
- * In a tile that is only partly visible the keys are taken in runs of 16 and each run works on the vectors that see any of it, which halves the cost of a causal diagonal. */
+ * In a tile that is only partly visible the keys are taken in runs of RUN_KEYS or a multiple, and each run works on the vectors that see any of it, which halves the cost of a causal diagonal. */
+enum { RUN_KEYS = LANES == 16 ? 16 : 8, MAX_RUNS = HD_KEY_TILE / RUN_KEYS };
 
-/* Keys [from, to) concern vectors [first, first + vectors). */
+/* Keys [from, to) concern vectors [first, first + vectors); bit v of partial: some lane of vector v does not see all of them. */
 typedef struct {
   int from, to, first, vectors;
+  unsigned partial;
 } run;
 
 /* Calls body with the run's width as a constant, so that the compiler keeps the register tile in registers. */
@@ -18,6 +20,7 @@ typedef struct {
   case 3: call(TILE_ROWS_3, 3); break;                                                                                                     \
   case 4: call(TILE_ROWS_4, 4); break;                                                                                                     \
   }
+#define TILE_ROWS_WIDEST TILE_ROWS_4
 #else
 #define FOR_WIDTH(vectors, call)                                                                                                           \
   switch (vectors) {                                                                                                                       \
@@ -25,19 +28,26 @@ typedef struct {
   case 2: call(TILE_ROWS_2, 2); break;                                                                                                     \
   case 3: call(TILE_ROWS_3, 3); break;                                                                                                     \
   }
+#define TILE_ROWS_WIDEST TILE_ROWS_3
 #endif
 
-/* Asks for the rows that fall to parts [from, to) of all: a register tile's share, so that no more lines are under way at once than a core can wait for. */
-static void ask(const hd_ahead *ahead, int64_t from, int64_t to, int64_t all) {
-  for (int64_t row = ahead->rows * from / all; row < ahead->rows * to / all; row++)
-    for (int64_t c = 0; c < ahead->columns; c += HD_ALIGN / 4) __builtin_prefetch(ahead->at + row * ahead->stride + c, 0, 2);
+/* Shares the rows that a product asks for out among its register tiles, for `wide` rows of a full one, so that no more lines are under way at once than a core can wait for. */
+static void begin_asking(hd_ahead ahead[HD_AHEAD], int64_t wide) {
+  for (int i = 0; i < HD_AHEAD; i++) ahead[i].lot = (int)hd_ceil_div(ahead[i].rows * TILE_ROWS_WIDEST, wide);
+}
+
+/* Asks for the next lot. */
+INLINE void ask(hd_ahead ahead[HD_AHEAD]) {
+  for (int i = 0; i < HD_AHEAD; i++)
+    for (int n = HD_MIN(ahead[i].lot, ahead[i].rows); n > 0; n--, ahead[i].rows--, ahead[i].at += ahead[i].stride)
+      for (int64_t c = 0; c < ahead[i].columns; c += HD_ALIGN / 4) __builtin_prefetch(ahead[i].at + c, 0, 2);
 }
 
 /* out[key][lane] = Σ_i key[i] q[i][lane] for keys [from, to), i ascending, one chain. top, unless NULL, collects the largest of each lane. */
 INLINE void multiply_scores(const float *keys, int64_t stride, int count, int from, int to, const float *q, int64_t d, int lanes,
-                            float *out, int64_t out_stride, vf *top, const hd_ahead *ahead, const int rows, const int vectors) {
+                            float *out, int64_t out_stride, vf *top, hd_ahead *ahead, const int rows, const int vectors) {
   for (int first = from; first < to; first += rows) {
-    if (ahead->at) ask(ahead, first, first + rows, HD_KEY_TILE);
+    ask(ahead);
     vf sum[8][4];
     const float *key[8];
 #pragma GCC unroll 8
@@ -80,9 +90,9 @@ INLINE void multiply_scores(const float *keys, int64_t stride, int count, int fr
 
 /* o[column][lane] += Σ over keys [from, to) of values[key][column] p[key][lane], ascending, one chain. Columns [begin, end) a multiple of rows. */
 INLINE void multiply_values(const float *values, int64_t stride, int from, int to, int64_t begin, int64_t end, const float *p,
-                            int64_t p_stride, int lanes, float *o, const hd_ahead *ahead, const int rows, const int vectors) {
+                            int64_t p_stride, int lanes, float *o, hd_ahead *ahead, const int rows, const int vectors) {
   for (int64_t column = begin; column < end; column += rows) {
-    if (ahead->at) ask(ahead, column, column + rows, end);
+    ask(ahead);
     vf sum[8][4];
     float *at = o + column * lanes;
 #pragma GCC unroll 8
@@ -112,6 +122,66 @@ INLINE void multiply_values(const float *values, int64_t stride, int from, int t
   }
 }
 
+/* The chains of a register tile go on over the keys of a run. */
+INLINE void add_run(vf sum[8][4], const float *values, int64_t stride, const run *r, const float *p, int64_t p_stride, const int rows,
+                    const int first, const int vectors) {
+  const float *value = values + r->from * stride;
+  p += r->from * p_stride + first * LANES;
+#pragma GCC unroll 1
+  for (int key = r->from; key < r->to; key++, value += stride, p += p_stride) {
+    vf b[4];
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++) {
+      b[v] = v_load(p + v * LANES);
+      PIN(b[v]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++) {
+      vf a = v_set(value[i]);
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; v++) sum[i][first + v] = v_fma(a, b[v], sum[i][first + v]);
+    }
+  }
+}
+
+/* As multiply_values for several runs, whose sums stay in registers from one to the next: those of all vectors, though a run may concern fewer. */
+INLINE void multiply_runs(const float *values, int64_t stride, const run *runs, int count, int64_t begin, int64_t end, const float *p,
+                          int64_t p_stride, float *o, hd_ahead *ahead, const int rows) {
+  const int lanes = MAX_VECTORS * LANES;
+  for (int64_t column = begin; column < end; column += rows) {
+    ask(ahead);
+    vf sum[8][4];
+    float *at = o + column * lanes;
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+      for (int v = 0; v < MAX_VECTORS; v++) sum[i][v] = v_load(at + i * lanes + v * LANES);
+    for (const run *r = runs; r < runs + count; r++) {
+#define RUN(first, vectors)                                                                                                                \
+  case 4 * (first) + (vectors): add_run(sum, values + column, stride, r, p, p_stride, rows, first, vectors); break
+      switch (4 * r->first + r->vectors) {
+        RUN(0, 1);
+        RUN(0, 2);
+        RUN(0, 3);
+        RUN(1, 1);
+        RUN(1, 2);
+        RUN(2, 1);
+#if MAX_VECTORS == 4
+        RUN(0, 4);
+        RUN(1, 3);
+        RUN(2, 2);
+        RUN(3, 1);
+#endif
+      }
+#undef RUN
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 4
+      for (int v = 0; v < MAX_VECTORS; v++) v_store(at + i * lanes + v * LANES, sum[i][v]);
+  }
+}
+
 /* The bits of vector v of the block among those of a key. */
 INLINE vm lanes_seeing(const hd_attn_block *block, uint64_t visible, int v) { return v_mask(visible >> (block->shift + v * LANES)); }
 
@@ -132,41 +202,61 @@ static void multiply_values_where_seen(const hd_attn_block *block, const hd_attn
 
 /* x · 0 is 0 for a finite x and NaN otherwise, and a sum of zeros stays 0. */
 static bool rows_are_finite(const float *rows, int64_t stride, int count, int64_t columns) {
-  vf zero = v_set(0.0f), sum = zero;
+  const vf zero = v_set(0.0f);
+  vf sum[4] = {zero, zero, zero, zero};
   float rest = 0;
   for (int key = 0; key < count; key++) {
     const float *row = rows + key * stride;
     int64_t i = 0;
-    for (; i + LANES <= columns; i += LANES) sum = v_fma(v_load(row + i), zero, sum);
+    for (; i + 4 * LANES <= columns; i += 4 * LANES)
+#pragma GCC unroll 4
+      for (int v = 0; v < 4; v++) sum[v] = v_fma(v_load(row + i + v * LANES), zero, sum[v]);
+    for (; i + LANES <= columns; i += LANES) sum[0] = v_fma(v_load(row + i), zero, sum[0]);
     for (; i < columns; i++) rest += row[i] * 0.0f;
   }
   float lane[LANES];
-  v_store(lane, sum);
+  v_store(lane, v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3])));
   for (int i = 0; i < LANES; i++) rest += lane[i];
   return rest == 0;
 }
 
-static int find_runs(const hd_attn_block *block, const hd_attn_tile *tile, run runs[HD_KEY_TILE / 16]) {
-  int vectors = block->lanes / LANES, count = 0;
-  if (!tile->visible) {
-    runs[0] = (run){0, tile->keys, 0, vectors};
-    return 1;
-  }
-  for (int from = 0; from < tile->keys; from += 16) {
-    int to = HD_MIN(from + 16, tile->keys);
-    uint64_t any = 0;
-    for (int key = from; key < to; key++) any |= tile->visible[key];
+bool KERNEL(attn_finite)(const hd_attn_block *block) {
+  return rows_are_finite(block->total_o, block->lanes, (int)block->dv, HD_MIN(block->lanes, 64 - __builtin_clzll(block->used)));
+}
+
+/* Vectors of the block that have a bit set. */
+static unsigned vectors_of(uint64_t bits) {
+  unsigned vectors = 0;
+  for (int v = 0; v < MAX_VECTORS; v++) vectors |= (unsigned)((bits >> v * LANES & (((uint64_t)1 << LANES) - 1)) != 0) << v;
+  return vectors;
+}
+
+/* The runs of a tile that some query of the block sees; *seen: which do. Where every query sees every key tile->visible becomes NULL, though others of its tile may not. */
+static int find_runs(const hd_attn_block *block, hd_attn_tile *tile, run runs[MAX_RUNS], uint64_t *seen) {
+  const int vectors = block->lanes / LANES;
+  int count = 0;
+  *seen = ~(uint64_t)0;
+  runs[0] = (run){.to = tile->keys, .vectors = vectors};
+  if (!tile->visible) return 1;
+  *seen = 0;
+  for (int from = 0; from < tile->keys; from += RUN_KEYS) {
+    const int to = HD_MIN(from + RUN_KEYS, tile->keys);
+    uint64_t any = 0, every = ~(uint64_t)0;
+    for (int key = from; key < to; key++) {
+      any |= tile->visible[key];
+      every &= tile->visible[key];
+    }
     any = any >> block->shift & block->used;
     if (!any) continue;
-    int first = __builtin_ctzll(any) / LANES, last = (63 - __builtin_clzll(any)) / LANES;
-    run next = {from, to, first, last - first + 1};
+    *seen |= any;
+    const int first = __builtin_ctzll(any) / LANES, last = (63 - __builtin_clzll(any)) / LANES;
+    const run next = {from, to, first, last - first + 1, vectors_of(~(every >> block->shift) & block->used)};
     run *before = count ? &runs[count - 1] : NULL;
-    if (before && before->to == from && before->first == next.first && before->vectors == next.vectors) {
+    if (before && before->to == from && before->first == next.first && before->vectors == next.vectors && before->partial == next.partial)
       before->to = to;
-    } else {
-      runs[count++] = next;
-    }
+    else runs[count++] = next;
   }
+  if (count == 1 && runs[0].from == 0 && runs[0].to == tile->keys && runs[0].vectors == vectors && !runs[0].partial) tile->visible = NULL;
   return count;
 }
 
@@ -177,40 +267,50 @@ INLINE float *block_scores(const hd_attn_block *block, const hd_attn_tile *tile)
  * compute a key twice, rather than go past it into rows of the scratch that belong to others; only a run of fewer keys than its tiles does, and such a run ends with the tile of keys. q and out
  * begin at lane 0 of the block. */
 INLINE void score_width(const hd_attn_tile *tile, const run *r, const float *keys, int64_t stride, const float *q, int64_t d, int lanes,
-                        float *out, vf *top, const hd_ahead *ahead, const int rows, const int vectors) {
+                        float *out, vf *top, hd_ahead *ahead, const int rows, const int vectors) {
   int whole = r->from + (r->to - r->from) / rows * rows, first = r->first * LANES;
   int tail = HD_MAX(r->from, r->to - (r->to - whole + 3) / 4 * 4);
   multiply_scores(keys, stride, tile->keys, r->from, whole, q + first, d, lanes, out + first, tile->stride, top, ahead, rows, vectors);
   multiply_scores(keys, stride, tile->keys, tail, r->to, q + first, d, lanes, out + first, tile->stride, top, ahead, 4, vectors);
 }
 
-/* Scores of one run: product, softcap, bias, visibility. top [MAX_VECTORS], unless NULL, collects the largest visible score. */
-static void score_run(const hd_attn_block *block, const hd_attn_tile *tile, const run *r, vf *top) {
-  bool changed = tile->scored || tile->visible || tile->bias || tile->softcap != 0;
-  vf *largest = top && !changed ? top + r->first : NULL; // changed scores have another maximum
-#define SCORES(rows, vectors)                                                                                                              \
-  score_width(tile, r, tile->k, tile->k_stride, block->q, block->d, block->lanes, block_scores(block, tile), largest, &tile->ahead[0],     \
-              rows, vectors)
-  if (!tile->scored) { FOR_WIDTH(r->vectors, SCORES) }
-#undef SCORES
-  if (!changed) return;
+/* What visibility, bias and softcap make of vector v of a run's scores; returns the largest, or `best`. */
+INLINE vf change_scores(const hd_attn_block *block, const hd_attn_tile *tile, const run *r, int v, vf best) {
   const vf cap = v_set(tile->softcap), log2e = v_set((float)HD_LOG2E), hidden = v_set(-INFINITY);
   // Masks of −FLT_MAX are common. Times log2 e that would be −inf, and a row of nothing else NaN, where the formula gives the mean: so no bias counts for less than this.
   const vf least_bias = v_set(-2.3e38f);
-  for (int key = r->from; key < r->to; key++)
-    for (int v = r->first; v < r->first + r->vectors; v++) {
-      float *at = block_scores(block, tile) + key * tile->stride + v * LANES;
-      vf s = v_load(at);
-      if (tile->softcap != 0) {
-        vf t = v_tanh(v_div(s, cap));
-        if (tile->slope) v_store(tile->slope + (at - tile->scores), v_fma(v_sub(v_set(0.0f), t), t, v_set(1.0f)));
-        s = v_mul(cap, t);
-      }
-      if (tile->bias) s = v_fma(v_max(least_bias, v_load(tile->bias + key * tile->bias_stride + block->shift + v * LANES)), log2e, s);
-      if (tile->visible) s = v_select(lanes_seeing(block, tile->visible[key], v), s, hidden);
-      v_store(at, s);
-      if (top) top[v] = v_max(s, top[v]);
+  for (int key = r->from; key < r->to; key++) {
+    float *at = block_scores(block, tile) + key * tile->stride + v * LANES;
+    vf s = v_load(at);
+    if (tile->softcap != 0) {
+      vf t = v_tanh(v_div(s, cap));
+      if (tile->slope) v_store(tile->slope + (at - tile->scores), v_fma(v_sub(v_set(0.0f), t), t, v_set(1.0f)));
+      s = v_mul(cap, t);
     }
+    if (tile->bias) s = v_fma(v_max(least_bias, v_load(tile->bias + key * tile->bias_stride + block->shift + v * LANES)), log2e, s);
+    if (tile->visible) s = v_select(lanes_seeing(block, tile->visible[key], v), s, hidden);
+    v_store(at, s);
+    best = v_max(s, best);
+  }
+  return best;
+}
+
+/* Scores of one run: product, softcap, bias, visibility. top [MAX_VECTORS], unless NULL, collects the largest visible score. */
+static void score_run(const hd_attn_block *block, hd_attn_tile *tile, const run *r, vf *top) {
+  const unsigned changed = tile->scored || tile->bias || tile->softcap != 0 ? ~0u : tile->visible ? r->partial : 0;
+  const unsigned all = ((1u << r->vectors) - 1) << r->first;
+  vf largest[MAX_VECTORS];
+  for (int v = 0; v < MAX_VECTORS; v++) largest[v] = v_set(-INFINITY);
+  vf *tops = top && (changed & all) != all ? largest + r->first : NULL; // changed scores have another maximum
+#define SCORES(rows, vectors)                                                                                                              \
+  score_width(tile, r, tile->k, tile->k_stride, block->q, block->d, block->lanes, block_scores(block, tile), tops, tile->ahead[0], rows,   \
+              vectors)
+  if (!tile->scored) { FOR_WIDTH(r->vectors, SCORES) }
+#undef SCORES
+  for (int v = r->first; v < r->first + r->vectors; v++) {
+    const vf best = changed >> v & 1 ? change_scores(block, tile, r, v, v_set(-INFINITY)) : largest[v];
+    if (top) top[v] = v_max(best, top[v]);
+  }
 }
 
 /* Raises m where a score exceeds it by more than 8 and scales the lane's sum and numerators to it; a lane that needs none is multiplied by exactly 1. */
@@ -220,6 +320,10 @@ static void rescale(hd_attn_block *block, const vf top[MAX_VECTORS]) {
     vf m = v_load(block->m + v * LANES);
     vm grew = v_gt(top[v], v_add(m, v_set(8.0f)));
     if (!v_any(grew)) continue;
+    if (!v_any(v_gt(m, v_set(-INFINITY)))) { // nothing has been added yet
+      v_store(block->m + v * LANES, v_select(grew, top[v], m));
+      continue;
+    }
     vf raised = v_select(grew, top[v], m);
     // Both −inf (no key yet) would give NaN; such a lane did not grow and takes 1.
     vf factor = v_select(grew, v_exp2(v_sub(m, raised)), v_set(1.0f));
@@ -277,16 +381,16 @@ static void weigh(const hd_attn_block *block, const hd_attn_tile *tile, const ru
 
 /* A run's sums: register tiles of `rows` columns, what is left in tiles of 4 and then 1. */
 INLINE void add_width(const hd_attn_tile *tile, const run *r, const float *values, int64_t stride, int64_t columns, const float *p,
-                      int lanes, float *o, const hd_ahead *ahead, const int rows, const int vectors) {
+                      int lanes, float *o, hd_ahead *ahead, const int rows, const int vectors) {
   int64_t whole = columns / rows * rows, fours = whole + (columns - whole) / 4 * 4;
   multiply_values(values, stride, r->from, r->to, 0, whole, p, tile->stride, lanes, o, ahead, rows, vectors);
   multiply_values(values, stride, r->from, r->to, whole, fours, p, tile->stride, lanes, o, ahead, 4, vectors);
   multiply_values(values, stride, r->from, r->to, fours, columns, p, tile->stride, lanes, o, ahead, 1, vectors);
 }
 
-/* o[column][lane] += Σ over the run's keys of values[key][column] p[key][lane]; p and o begin at the block's lane 0. */
-static void add_values(const hd_attn_block *block, const hd_attn_tile *tile, const run *r, const float *values, int64_t stride,
-                       int64_t columns, bool finite, const hd_ahead *ahead, const float *p, float *o) {
+/* o[column][lane] += Σ over the run's keys of values[key][column] p[key][lane]; p and o begin at the block's lane 0. A function of its own, so that the compiler finds registers for all sums. */
+static __attribute__((noinline)) void add_values(const hd_attn_block *block, const hd_attn_tile *tile, const run *r, const float *values,
+                                                 int64_t stride, int64_t columns, bool finite, hd_ahead *ahead, const float *p, float *o) {
   if (!finite) {
     multiply_values_where_seen(block, tile, r, values, stride, columns, p, o);
     return;
@@ -297,20 +401,29 @@ static void add_values(const hd_attn_block *block, const hd_attn_tile *tile, con
 #undef VALUES
 }
 
-/* Whether every query of the block sees every key, though others of its tile do not. */
-static bool block_sees_all(const hd_attn_block *block, const hd_attn_tile *tile) {
-  uint64_t all = block->used;
-  for (int key = 0; key < tile->keys; key++) all &= tile->visible[key] >> block->shift;
-  return all == block->used;
+/* The same for several runs. Their sums stay in registers where the block is full, but for the last columns. */
+static void add_runs(const hd_attn_block *block, const hd_attn_tile *tile, const run *runs, int count, const float *values, int64_t stride,
+                     int64_t columns, bool finite, hd_ahead *ahead, const float *p, float *o) {
+  int64_t done = 0;
+  if (count > 1 && finite && block->lanes == MAX_VECTORS * LANES) {
+    const int64_t whole = columns / TILE_ROWS_WIDEST * TILE_ROWS_WIDEST;
+    done = whole + (columns - whole) / 4 * 4;
+    multiply_runs(values, stride, runs, count, 0, whole, p, tile->stride, o, ahead, TILE_ROWS_WIDEST);
+    multiply_runs(values, stride, runs, count, whole, done, p, tile->stride, o, ahead, 4);
+  }
+  for (int i = 0; i < count && done < columns; i++)
+    add_values(block, tile, &runs[i], values + done, stride, columns - done, finite, ahead, p, o + done * block->lanes);
 }
 
 void KERNEL(attn_tile)(hd_attn_block *block, const hd_attn_tile *given) {
   hd_attn_tile copy, *tile = &copy;
   copy = *given;
   if (block->shift) memset(tile->ahead, 0, sizeof tile->ahead); // the tile's first block has asked
-  if (tile->visible && block_sees_all(block, tile)) tile->visible = NULL;
-  run runs[HD_KEY_TILE / 16];
-  int count = find_runs(block, tile, runs);
+  begin_asking(tile->ahead[0], HD_KEY_TILE);
+  begin_asking(tile->ahead[1], block->dv);
+  run runs[MAX_RUNS];
+  uint64_t seen;
+  int count = find_runs(block, tile, runs, &seen);
   if (!count) return;
   vf top[MAX_VECTORS];
   for (int v = 0; v < MAX_VECTORS; v++) top[v] = v_set(-INFINITY);
@@ -323,21 +436,15 @@ void KERNEL(attn_tile)(hd_attn_block *block, const hd_attn_tile *given) {
     if (tile->kept) drop(block, tile, &runs[i], block_scores(block, tile));
     if (tile->factors) weigh(block, tile, &runs[i], block_scores(block, tile));
   }
-  bool finite = true;
-  uint64_t seen = ~(uint64_t)0;
-  if (tile->visible) {
-    finite = rows_are_finite(tile->v, tile->v_stride, tile->keys, block->dv);
-    seen = 0;
-    for (int key = 0; key < tile->keys; key++) seen |= tile->visible[key] >> block->shift;
-  }
+  const bool finite = !tile->visible || tile->watched || rows_are_finite(tile->v, tile->v_stride, tile->keys, block->dv);
   block->seen |= seen;
-  for (int i = 0; i < count; i++)
-    add_values(block, tile, &runs[i], tile->v, tile->v_stride, block->dv, finite, &tile->ahead[1], block_scores(block, tile), block->o);
+  add_runs(block, tile, runs, count, tile->v, tile->v_stride, block->dv, finite, tile->ahead[1], block_scores(block, tile), block->o);
 }
 
-void KERNEL(attn_scores)(const hd_attn_block *block, const hd_attn_tile *tile) {
-  run all = {0, tile->keys, 0, block->lanes / LANES};
-  score_run(block, tile, &all, NULL);
+void KERNEL(attn_scores)(const hd_attn_block *block, const hd_attn_tile *given) {
+  hd_attn_tile tile = *given;
+  const run all = {.to = tile.keys, .vectors = block->lanes / LANES, .partial = ~0u};
+  score_run(block, &tile, &all, NULL);
 }
 
 void KERNEL(attn_merge)(hd_attn_block *block) {

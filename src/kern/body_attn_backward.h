@@ -7,9 +7,9 @@
 
 /* out[key][lane] += Σ over queries of p[key][query] rows[query][lane], queries ascending, one chain: keys [from, to), queries [begin, end), columns [first, first + vectors vectors). */
 INLINE void multiply_queries(const float *p, int64_t p_stride, int from, int to, int begin, int end, const float *const *queries,
-                             int64_t first, float *out, int64_t out_stride, const hd_ahead *ahead, const int rows, const int vectors) {
+                             int64_t first, float *out, int64_t out_stride, hd_ahead *ahead, const int rows, const int vectors) {
   for (int key = from; key < to; key += rows) {
-    if (ahead->at) ask(ahead, key, key + rows, HD_KEY_TILE);
+    ask(ahead);
     vf sum[8][4];
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
@@ -41,7 +41,7 @@ INLINE void multiply_queries(const float *p, int64_t p_stride, int from, int to,
 
 /* Keys [from, to) in register tiles of `rows` keys, what is left in tiles of 4; a tile may run past the last key of all, into rows of the scratch that nobody reads. */
 INLINE void queries_width(const float *p, int64_t p_stride, int from, int to, int begin, int end, const float *const *queries,
-                          int64_t first, float *out, int64_t out_stride, const hd_ahead *ahead, const int rows, const int vectors) {
+                          int64_t first, float *out, int64_t out_stride, hd_ahead *ahead, const int rows, const int vectors) {
   int whole = from + (to - from) / rows * rows;
   multiply_queries(p, p_stride, from, whole, begin, end, queries, first, out, out_stride, ahead, rows, vectors);
   multiply_queries(p, p_stride, whole, to, begin, end, queries, first, out, out_stride, ahead, 4, vectors);
@@ -83,7 +83,7 @@ INLINE void score_gradients(const hd_attn_gradient *g, const hd_attn_tile *tile,
 
 /* Zeros in the block's part of a [64][stride] array wherever no run goes: before, between and after runs of keys, and beside them. Runs ascend. */
 static void clear_outside(const hd_attn_block *block, const hd_attn_tile *tile, const run *runs, int count, float *array) {
-  const run none = {tile->keys, tile->keys, 0, 0};
+  const run none = {.from = tile->keys, .to = tile->keys};
   for (int key = 0, i = 0; key < tile->keys; key++) {
     while (i < count && runs[i].to <= key) i++;
     const run *r = i < count && runs[i].from <= key ? &runs[i] : &none;
@@ -99,12 +99,14 @@ void KERNEL(attn_backward_lanes)(const hd_attn_gradient *g, const hd_attn_tile *
   hd_attn_tile copy, *tile = &copy;
   copy = *given;
   if (block->shift) memset(tile->ahead, 0, sizeof tile->ahead); // the tile's first block has asked
+  begin_asking(tile->ahead[0], HD_KEY_TILE);
+  begin_asking(tile->ahead[1], HD_KEY_TILE);
+  begin_asking(tile->ahead[2], block->d);
   if (tile->softcap == 0) tile->slope = NULL;
-  run runs[HD_KEY_TILE / 16];
-  const bool partial = tile->visible;
-  if (partial && block_sees_all(block, tile)) tile->visible = NULL;
-  int count = find_runs(block, tile, runs);
-  if (partial) {
+  run runs[MAX_RUNS];
+  uint64_t seen;
+  int count = find_runs(block, tile, runs, &seen);
+  if (tile->visible) {
     // What no run covers is hidden, and the sums over queries must find 0 there.
     clear_outside(block, tile, runs, count, tile->scores);
     clear_outside(block, tile, runs, count, ds);
@@ -116,8 +118,7 @@ void KERNEL(attn_backward_lanes)(const hd_attn_gradient *g, const hd_attn_tile *
     score_run(block, tile, r, NULL);
 #define DERIVATIVES(rows, vectors)                                                                                                         \
   rebuild_weights(g, tile, r, vectors);                                                                                                    \
-  score_width(tile, r, tile->v, tile->v_stride, g->dout, block->dv, block->lanes, ds + block->shift, NULL, &tile->ahead[1], rows,          \
-              vectors);                                                                                                                    \
+  score_width(tile, r, tile->v, tile->v_stride, g->dout, block->dv, block->lanes, ds + block->shift, NULL, tile->ahead[1], rows, vectors); \
   if (tile->kept) drop(block, tile, r, ds + block->shift);                                                                                 \
   if (tile->factors) weigh(block, tile, r, ds + block->shift);                                                                             \
   score_gradients(g, tile, r, ds, vectors);                                                                                                \
@@ -125,8 +126,8 @@ void KERNEL(attn_backward_lanes)(const hd_attn_gradient *g, const hd_attn_tile *
   if (tile->factors) weigh(block, tile, r, block_scores(block, tile))
     FOR_WIDTH(r->vectors, DERIVATIVES)
 #undef DERIVATIVES
-    if (wants_dq) add_values(block, tile, r, tile->k, tile->k_stride, block->d, finite, &tile->ahead[2], ds + block->shift, g->dq);
   }
+  if (wants_dq) add_runs(block, tile, runs, count, tile->k, tile->k_stride, block->d, finite, tile->ahead[2], ds + block->shift, g->dq);
 }
 
 /* Whether the rows of all queries are finite. */
@@ -150,7 +151,9 @@ static void multiply_queries_where_seen(const hd_attn_tile *tile, const float *p
 
 void KERNEL(attn_backward_keys)(const hd_attn_tile *tile, const float *p, int count, const float *const *queries, int64_t columns,
                                 float *out) {
-  static const hd_ahead nothing;
+  hd_ahead ahead[HD_AHEAD];
+  memcpy(ahead, tile->ahead[0], sizeof ahead);
+  begin_asking(ahead, HD_KEY_TILE);
   bool finite = !tile->visible || queries_are_finite(queries, count, columns);
   for (int from = 0, to; from < tile->keys; from = to) {
     to = tile->visible ? HD_MIN(from + 16, tile->keys) : tile->keys;
@@ -167,7 +170,6 @@ void KERNEL(attn_backward_keys)(const hd_attn_tile *tile, const float *p, int co
       continue;
     }
     for (int64_t first = 0; first < columns; first += MAX_VECTORS * LANES) {
-      const hd_ahead *ahead = first ? &nothing : &tile->ahead[0];
 #define QUERIES(rows, vectors) queries_width(p, tile->stride, from, to, begin, end, queries, first, out, columns, ahead, rows, vectors)
       FOR_WIDTH(HD_MIN((columns - first) / LANES, MAX_VECTORS), QUERIES)
 #undef QUERIES

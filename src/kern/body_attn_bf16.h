@@ -74,9 +74,9 @@ static void add_wild_values(hd_attn_block *block, const hd_attn_tile *tile, cons
 static void attend_bf16(hd_attn_block *block, const hd_attn_tile *given) {
   hd_attn_tile copy, *tile = &copy;
   copy = *given;
-  if (tile->visible && block_sees_all(block, tile)) tile->visible = NULL;
-  run runs[HD_KEY_TILE / 16];
-  int count = find_runs(block, tile, runs);
+  run runs[MAX_RUNS];
+  uint64_t seen;
+  int count = find_runs(block, tile, runs, &seen);
   if (!count) return;
   bool wild = pair_values(tile, block->dv);
   vf top[MAX_VECTORS];
@@ -96,7 +96,5 @@ static void attend_bf16(hd_attn_block *block, const hd_attn_tile *given) {
     value_pairs(block, tile, &runs[i]);
     if (wild) add_wild_values(block, tile, &runs[i]);
   }
-  uint64_t seen = tile->visible ? 0 : ~(uint64_t)0;
-  for (int key = 0; tile->visible && key < tile->keys; key++) seen |= tile->visible[key] >> block->shift;
   block->seen |= seen;
 }

@@ -40,8 +40,10 @@ void KERNEL(to_lanes)(const float *const *rows, int count, int64_t columns, floa
     if (here == LANES)
       for (; c + LANES <= columns; c += LANES) {
         vf square[LANES];
+#pragma GCC unroll 16
         for (int i = 0; i < LANES; i++) square[i] = v_load(rows[r + i] + c);
         v_transpose(square);
+#pragma GCC unroll 16
         for (int i = 0; i < LANES; i++) v_store(dst + (c + i) * lanes + r, v_mul(square[i], factor));
       }
     for (; c < columns; c++) {
@@ -57,9 +59,12 @@ void KERNEL(from_lanes)(const float *src, int lanes, int count, int64_t columns,
     int64_t c = 0;
     for (; c + LANES <= columns; c += LANES) {
       vf square[LANES];
+#pragma GCC unroll 16
       for (int i = 0; i < LANES; i++) square[i] = v_load(src + (c + i) * lanes + r);
       v_transpose(square);
-      for (int i = 0; i < here; i++) v_store(rows[r + i] + c, square[i]);
+#pragma GCC unroll 16
+      for (int i = 0; i < LANES; i++)
+        if (i < here) v_store(rows[r + i] + c, square[i]);
     }
     for (; c < columns; c++)
       for (int i = 0; i < here; i++) rows[r + i][c] = src[c * lanes + r + i];

@@ -34,18 +34,21 @@ typedef struct hd_attn_block {
   float q_scale;                      /* then, scale · log2 e */
   float *o, *m, *l;                   /* the chunk under way: [dv][lanes], [lanes], [lanes] */
   float *total_o, *total_m, *total_l; /* the chunks before it */
+  bool merged;                        /* there are such: else the totals hold nothing yet, not even zeros */
   uint64_t seen;                      /* bit i: lane i has seen a key */
 } hd_attn_block;
 
 /* The log-sum-exp of a row, in natural units, from its maximum in log2 units and its sum. */
 static inline float hd_attn_lse(float m, float l) { return (float)(((double)m + log2((double)l)) * HD_LN2); }
 
-/* Rows of floats that a later call will read, asked for from outer caches bit by bit while a product runs. at NULL: none. */
+/* Rows of floats that a later call will read or write, asked for from outer caches bit by bit while a product runs, two arrays a product. at NULL: none. */
 typedef struct hd_ahead {
   const float *at;
   int64_t stride, columns;
   int rows;
+  int lot; /* kernels: rows a register tile */
 } hd_ahead;
+enum { HD_AHEAD = 2 };
 
 /* At most 64 keys and values, rows contiguous, and what the block's queries may see of them. */
 typedef struct hd_attn_tile {
@@ -57,15 +60,17 @@ typedef struct hd_attn_tile {
   const uint64_t *visible; /* [keys] one bit a query of the tile, or NULL: every query sees every key */
   const float *bias;       /* [keys][bias_stride] in natural units, or NULL */
   int64_t bias_stride;
-  float softcap;        /* in log2 units; 0: none */
-  int64_t stride;       /* of the scratch that follows: the lanes of every block of the tile */
-  float *scores;        /* scratch [64][stride]; a block works in columns from its shift on */
-  float *slope;         /* backward: scratch for what softcap does to a gradient, or NULL */
-  bool scored;          /* scores holds the products already, in log2 units; backward then leaves dq alone */
+  float softcap;  /* in log2 units; 0: none */
+  int64_t stride; /* of the scratch that follows: the lanes of every block of the tile */
+  float *scores;  /* scratch [64][stride]; a block works in columns from its shift on */
+  float *slope;   /* backward: scratch for what softcap does to a gradient, or NULL */
+  bool watched; /* forward: a value that is not finite may reach who does not see it, since the caller looks at the totals and goes back */
+  bool scored;  /* scores holds the products already, in log2 units; backward then leaves dq alone */
   const uint64_t *kept; /* as visible: what dropout keeps, or NULL where there is none */
   float keep_factor;    /* 1 / (1 − dropout) */
   const float *factors; /* [keys][stride]: what multiplies the weights after that, or NULL */
-  hd_ahead ahead[3];    /* one a product: of attn_tile two, of attn_backward_lanes three, of attn_backward_keys one */
+  /* For each product: of attn_tile two, of attn_backward_lanes three, of attn_backward_keys one. */
+  hd_ahead ahead[3][HD_AHEAD];
 } hd_attn_tile;
 
 /* Which pairs dropout keeps: for each query lane its row and its head (counted over the batch), for keys [key, key + keys), at most one tile. */
@@ -301,6 +306,7 @@ typedef struct hd_rule_gradient {
  *   attn_tile      adds one tile of keys to a block
  *   attn_scores    only the scores of a tile, after softcap and bias, hidden pairs −inf, into tile->scores
  *   attn_merge     merges the chunk into the total and begins a new one
+ *   attn_finite    whether the block's totals are finite
  *   attn_finish    divides by the sum; rows that saw nothing become 0. lse[i] (natural units) unless NULL
  *   attn_decode_tile  the same as attn_tile for 1 to HD_DECODE_ROWS rows (block->lanes) that see every key, with no bias or softcap and a state row by row:
  *                  q [rows][d], o and total_o [rows][dv]; `seen` stays as it is
@@ -365,6 +371,7 @@ typedef struct hd_rule_gradient {
   X(void, attn_tile, (hd_attn_block * block, const hd_attn_tile *tile))                                                                    \
   X(void, attn_scores, (const hd_attn_block *block, const hd_attn_tile *tile))                                                             \
   X(void, attn_merge, (hd_attn_block * block))                                                                                             \
+  X(bool, attn_finite, (const hd_attn_block *block))                                                                                       \
   X(void, attn_finish, (hd_attn_block * block, float *lse))                                                                                \
   X(void, attn_decode_tile, (hd_attn_block * block, const hd_decode_tile *tile))                                                           \
   X(void, read_rows, (const hd_stored *rows, int keys, int64_t columns, float *out))                                                       \
