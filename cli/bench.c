@@ -15,11 +15,12 @@ int blocks_begin(heed_context *context, double machine_seconds, bool reads, bloc
   return measure(b, &b->before);
 }
 
-int blocks_add(blocks *b, double seconds) {
+int blocks_add(blocks *b, double seconds, double beside) {
   heed_machine after;
   int code = measure(b, &after);
   if (code != EXIT_OK) return code;
   b->seconds[b->count] = seconds;
+  b->beside[b->count] = beside;
   b->peak[b->count] = (b->before.peak_flops + after.peak_flops) / 2;
   b->read[b->count] = (b->before.read_bytes + after.read_bytes) / 2;
   b->before = after;
@@ -56,4 +57,10 @@ quartiles blocks_seconds(const blocks *b) { return quartiles_of(b->seconds, b->c
 quartiles blocks_peak(const blocks *b) { return quartiles_of(b->peak, b->count); }
 quartiles blocks_read(const blocks *b) { return quartiles_of(b->read, b->count); }
 quartiles blocks_of_peak(const blocks *b, double flops) { return share_of(b, flops, b->peak); }
+quartiles blocks_beside(const blocks *b) {
+  double times[BLOCKS_MAX];
+  for (int i = 0; i < b->count; i++) times[i] = b->beside[i] / b->seconds[i];
+  return quartiles_of(times, b->count);
+}
+
 quartiles blocks_of_read(const blocks *b, double bytes) { return share_of(b, bytes, b->read); }

@@ -27,6 +27,7 @@ typedef struct blocks {
   heed_machine before;    /* the machine as last measured */
   int count;
   double seconds[BLOCKS_MAX]; /* of one call */
+  double beside[BLOCKS_MAX];  /* of one call of what it is compared with; 0: nothing is */
   double peak[BLOCKS_MAX];    /* flops a second around the block */
   double read[BLOCKS_MAX];    /* bytes a second around the block */
 } blocks;
@@ -35,14 +36,15 @@ typedef struct blocks {
 #define BLOCK_SECONDS 0.1
 
 int blocks_begin(heed_context *context, double machine_seconds, bool reads, blocks *b);
-/* Adds a block in which one call took `seconds` and measures the machine after it. */
-int blocks_add(blocks *b, double seconds);
+/* Adds a block in which one call took `seconds`, and one of what it is compared with `beside` (or 0), and measures the machine after it. */
+int blocks_add(blocks *b, double seconds, double beside);
 
 quartiles blocks_seconds(const blocks *b);
 quartiles blocks_peak(const blocks *b);
 quartiles blocks_read(const blocks *b);
 quartiles blocks_of_peak(const blocks *b, double flops); /* the share of the peak that a call of so many flops reached */
 quartiles blocks_of_read(const blocks *b, double bytes);
+quartiles blocks_beside(const blocks *b); /* how many times as long the other call took, block by block */
 
 /* ---- the frame ----------------------------------------------------------------------------------------------------------- */
 
@@ -83,6 +85,7 @@ typedef struct bench_case {
   double bytes;     /* that one call must read from memory at least; 0: not said */
   bool reads;       /* bound by memory: compared with the read bandwidth, which is then measured too */
   double tokens;    /* that one call reads or writes; 0: no such thing */
+  bool compares;    /* the bench's `beside` is timed too */
   char subject[64]; /* what is measured, where that is not the command: a model; "" otherwise */
   void *state;      /* the bench's own */
 } bench_case;
@@ -93,6 +96,7 @@ typedef struct bench {
   int (*open)(void *values, bench_case *c);
   int (*call)(bench_case *c);
   void (*close)(bench_case *c); /* also after an open that failed */
+  int (*beside)(bench_case *c); /* what it is compared with, timed in the same blocks where the case says so; or NULL */
 } bench;
 
 /* Every option of the command whose value is a list is an axis; the last varies fastest. Returns an exit code. */

@@ -69,14 +69,14 @@ static void pick_point(const bench_job *j, int64_t number, void *values) {
 /* ---- one case ------------------------------------------------------------------------------------------------------------ */
 
 /* Calls for `seconds`; *median is the median of one. The call before them warms the caches that the machine probe has emptied. */
-static int time_block(const bench *b, bench_case *c, double seconds, double *median) {
+static int time_block(int (*call)(bench_case *c), bench_case *c, double seconds, double *median) {
   double times[VALUES_MAX], end;
   int code, calls = 0;
-  TRY(b->call(c));
+  TRY(call(c));
   end = seconds_now() + seconds;
   do {
     double begin = seconds_now();
-    TRY(b->call(c));
+    TRY(call(c));
     times[calls++] = seconds_now() - begin;
   } while (seconds_now() < end && calls < VALUES_MAX);
   *median = quartiles_of(times, calls).median;
@@ -85,12 +85,13 @@ done:
 }
 
 static int time_case(const bench_job *j, bench_case *c, blocks *b) {
-  double seconds;
+  double seconds, beside = 0;
   int code;
   TRY(blocks_begin(c->context, j->given->seconds, c->reads, b));
   for (int64_t i = 0; i < j->given->blocks; i++) {
-    TRY(time_block(j->bench, c, j->given->seconds, &seconds));
-    TRY(blocks_add(b, seconds));
+    TRY(time_block(j->bench->call, c, j->given->seconds, &seconds));
+    if (c->compares) TRY(time_block(j->bench->beside, c, j->given->seconds, &beside));
+    TRY(blocks_add(b, seconds, beside));
   }
 done:
   return code;
@@ -164,6 +165,7 @@ static void add_results(const bench_case *c, const blocks *b, row *r) {
     add_number(r, "read_gbs", blocks_read(b).median / 1e9);
     add_quartiles(r, "of_bandwidth", blocks_of_read(b, c->bytes));
   }
+  if (c->compares) add_quartiles(r, "faster", blocks_beside(b));
 }
 
 /* ---- printing ------------------------------------------------------------------------------------------------------------ */
@@ -210,8 +212,8 @@ static void print_group(bench_job *j, const row *r, const bench_case *b) {
   for (const cell *c = r->cells; c < r->cells + r->axes; c++)
     if (c->varies) out("%*s ", column_width(c), c->key);
   if (b->tokens > 0) out("%9s ", "tokens/s");
-  out("%11s %9s %9s %8s  %s\n", "seconds", b->reads ? "GB/s" : "GFLOP/s", b->reads ? "reading" : "peak", b->reads ? "of it" : "of peak",
-      "quartiles");
+  out("%11s %9s %9s %8s  %s%s\n", "seconds", b->reads ? "GB/s" : "GFLOP/s", b->reads ? "reading" : "peak", b->reads ? "of it" : "of peak",
+      "quartiles  ", b->compares ? "  times faster" : "");
 }
 
 static void print_table(bench_job *j, const row *r, const bench_case *c, const blocks *b) {
@@ -223,8 +225,10 @@ static void print_table(bench_job *j, const row *r, const bench_case *c, const b
   for (const cell *each = r->cells; each < r->cells + r->axes; each++)
     if (each->varies) out("%*s ", column_width(each), cell_text(each, buffer));
   if (c->tokens > 0) out("%9.1f ", c->tokens / seconds);
-  out("%11.6f %9.1f %9.1f %8.3f  %.3f–%.3f\n", seconds, amount / seconds / 1e9, (reads ? blocks_read(b) : blocks_peak(b)).median / 1e9,
+  out("%11.6f %9.1f %9.1f %8.3f  %.3f–%.3f", seconds, amount / seconds / 1e9, (reads ? blocks_read(b) : blocks_peak(b)).median / 1e9,
       share.median, share.low, share.high);
+  if (c->compares) out("  %.2f (%.2f–%.2f)", blocks_beside(b).median, blocks_beside(b).low, blocks_beside(b).high);
+  out("\n");
 }
 
 static void print_case(bench_job *j, const void *values, const bench_case *c, const blocks *b) {

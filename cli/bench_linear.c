@@ -1,17 +1,18 @@
 /* bench_linear.c: `heed bench linear`: how much of the machine's peak linear attention reaches, forward and backward. */
-#include "arrays.h"
-#include "bench.h"
+#include "bench_exact.h"
 
 #include <stdlib.h>
 
 typedef struct values {
   bench_values bench;
   whole_list batch, heads, kv_heads, head_dim, value_dim, n, causal, backward, features, rows, type;
+  bool exact;
 } values;
 
 typedef struct arrays {
   heed_linear_attention attention;
   array q, k, v, out, lse, dout, dq, dk, dv, projection;
+  exact_call exact;
 } arrays;
 
 enum { CHUNK = 64 }; // keys that a row meets one by one
@@ -80,6 +81,7 @@ static void close_case(bench_case *c) {
   if (!a) return;
   array *all[] = {&a->q, &a->k, &a->v, &a->out, &a->lse, &a->dout, &a->dq, &a->dk, &a->dv, &a->projection};
   for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) array_free(all[i]);
+  exact_close(&a->exact);
   free(a);
 }
 
@@ -97,6 +99,18 @@ static int call(bench_case *c) {
                                                 &a->dout.view, &to));
 }
 
+static int beside(bench_case *c) {
+  arrays *a = c->state;
+  return exact_run(c, &a->exact);
+}
+
+static int open_exact(bench_case *c, const values *v) {
+  arrays *a = c->state;
+  a->exact = (exact_call){.causal = item(&v->causal), .q = &a->q.view, .k = &a->k.view, .v = &a->v.view};
+  if (item(&v->backward)) a->exact.dout = &a->dout.view, a->exact.dq = &a->dq.view, a->exact.dk = &a->dk.view, a->exact.dv = &a->dv.view;
+  return exact_open(c, &a->exact);
+}
+
 static int open_case(void *pointer, bench_case *c) {
   values *v = pointer;
   arrays *a = c->state = allocate("a case", 1, sizeof *a);
@@ -106,12 +120,13 @@ static int open_case(void *pointer, bench_case *c) {
   TRY(describe(c, v, a));
   TRY(make_arrays(v, a));
   if (a->dout.view.data) TRY(call_forward(c)); // backward reads its out and lse
+  if (v->exact) TRY(open_exact(c, v));
   c->flops = count_flops(v);
 done:
   return code;
 }
 
-static const bench linear = {.open = open_case, .call = call, .close = close_case};
+static const bench linear = {.open = open_case, .call = call, .close = close_case, .beside = beside};
 
 extern const command command_bench_linear;
 
@@ -125,6 +140,7 @@ static const option options[] = {
     OPTION("features", 0, CHOICES, "LIST", features, "feature maps (default elu)", .choices = "elu|relu|positive|hyperbolic"),
     OPTION("rows", 0, WHOLES, "LIST", rows, "random rows of positive and hyperbolic features (default 256)", .low = 1, .high = 65536),
     OPTION("type", 0, CHOICES, "LIST", type, "what all arrays are stored in (default f32)", .choices = "f32|f16|bf16"),
+    BENCH_EXACT_OPTION,
     BENCH_OPTIONS,
     {0},
 };
@@ -144,7 +160,7 @@ const command command_bench_linear = {
         "peak it reaches, as `heed bench attention` does. Operations counted: those of the products that the result needs, with features "
         "of "
         "width f: keys into states and rows from states, 2 x f x value-dim each, pairs within chunks of 64 where causal, and projections.",
-    .examples = "  heed bench linear --n 2048,16384 --head-dim 64 --heads 4 --causal 1 --threads 2\n"
+    .examples = "  heed bench linear --n 2048,16384 --head-dim 64 --heads 4 --causal 1 --threads 2 --exact\n"
                 "  heed bench linear --features positive --rows 64,256 --backward 0\n",
     .options = options,
     .takes = TAKES_JSON | TAKES_SEED,

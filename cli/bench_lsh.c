@@ -1,17 +1,19 @@
 /* bench_lsh.c: `heed bench lsh`: how long LSH attention takes, forward and backward, and how much of the machine's peak it reaches. */
-#include "arrays.h"
-#include "bench.h"
+#include "bench_exact.h"
 
 #include <stdlib.h>
 
 typedef struct values {
   bench_values bench;
   whole_list batch, heads, head_dim, n, causal, backward, rounds, buckets, type;
+  bool exact;
 } values;
 
 typedef struct arrays {
   heed_lsh_attention attention;
   array qk, v, out, lse, dout, dqk, dv;
+  exact_call exact; /* of the same rows, each a query and a key */
+  array dk;
 } arrays;
 
 enum { CHUNK = 64 };
@@ -45,8 +47,9 @@ static double count_flops(const values *v) {
 static void close_case(bench_case *c) {
   arrays *a = c->state;
   if (!a) return;
-  array *all[] = {&a->qk, &a->v, &a->out, &a->lse, &a->dout, &a->dqk, &a->dv};
+  array *all[] = {&a->qk, &a->v, &a->out, &a->lse, &a->dout, &a->dqk, &a->dv, &a->dk};
   for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) array_free(all[i]);
+  exact_close(&a->exact);
   free(a);
 }
 
@@ -62,6 +65,24 @@ static int call(bench_case *c) {
                                              &a->dqk.view, &a->dv.view));
 }
 
+static int beside(bench_case *c) {
+  arrays *a = c->state;
+  return exact_run(c, &a->exact);
+}
+
+static int open_exact(bench_case *c, const values *v) {
+  arrays *a = c->state;
+  int code;
+  a->exact = (exact_call){.causal = item(&v->causal), .q = &a->qk.view, .k = &a->qk.view, .v = &a->v.view};
+  if (item(&v->backward)) {
+    TRY(array_new("a gradient", a->dqk.view.type, 4, a->dqk.view.dim, &a->dk));
+    a->exact.dout = &a->dout.view, a->exact.dq = &a->dqk.view, a->exact.dk = &a->dk.view, a->exact.dv = &a->dv.view;
+  }
+  TRY(exact_open(c, &a->exact));
+done:
+  return code;
+}
+
 static int open_case(void *pointer, bench_case *c) {
   values *v = pointer;
   arrays *a = c->state = allocate("a case", 1, sizeof *a);
@@ -73,12 +94,13 @@ static int open_case(void *pointer, bench_case *c) {
                                       .seed = (uint64_t)v->bench.common.seed};
   TRY(make_arrays(v, a));
   if (a->dout.view.data) TRY(call_forward(c)); // backward reads its out and lse
+  if (v->exact) TRY(open_exact(c, v));
   c->flops = count_flops(v);
 done:
   return code;
 }
 
-static const bench lsh = {.open = open_case, .call = call, .close = close_case};
+static const bench lsh = {.open = open_case, .call = call, .close = close_case, .beside = beside};
 
 extern const command command_bench_lsh;
 
@@ -94,6 +116,7 @@ static const option options[] = {
     OPTION("rounds", 0, WHOLES, "LIST", rounds, "rounds (default 8)", .low = 1, .high = 1024),
     OPTION("buckets", 0, WHOLES, "LIST", buckets, "buckets, even (default 0: one for 32 rows)", .low = 0, .high = 65536),
     OPTION("type", 0, CHOICES, "LIST", type, "what all arrays are stored in (default f32)", .choices = "f32|f16|bf16"),
+    BENCH_EXACT_OPTION,
     BENCH_OPTIONS,
     {0},
 };
@@ -110,7 +133,7 @@ const command command_bench_lsh = {
         "Times heed_lsh_forward or heed_lsh_backward for every combination of the lists and says how much of the machine's multiply-add "
         "peak it reaches, as `heed bench attention` does. Operations counted: those of all pairs of a chunk of 64 rows with itself and "
         "with the one before, in every round.",
-    .examples = "  heed bench lsh --n 16384 --rounds 4,8 --causal 1 --threads 2\n",
+    .examples = "  heed bench lsh --n 16384 --rounds 4,8 --causal 1 --threads 2 --exact\n",
     .options = options,
     .takes = TAKES_JSON | TAKES_SEED,
     .values_size = sizeof(values),

@@ -77,6 +77,14 @@ class Bench(Case):
             pairs = 4 * row["n"] * (64 if row["n"] == 64 else 128) * row["rounds"]
             self.assertEqual(row["flops"], pairs * 2 * 16 * (5 if row["backward"] else 2), row)
 
+    def test_exact_beside(self):
+        """Where exact attention is timed in the same blocks, a row says how many times as long it took."""
+        for words in ("lsh --rounds 1", "linear --kv-heads 2"):
+            rows = self.rows(*words.split(), *"--n 70 --head-dim 16 --heads 4 --causal 1 --backward 0,1 --exact".split())
+            self.assertEqual(len(rows), 2)
+            for row in rows:
+                self.assertTrue(0 < row["faster_q1"] <= row["faster"] <= row["faster_q3"], row)
+
     def test_pattern_refusals(self):
         for pattern, words in {"window:-1": "window: left: got -1", "strided:129": "a stride of 129 is larger than 128 tokens", "x": "unknown kind"}.items():
             for kind in ("attention", "backward"):
@@ -105,6 +113,10 @@ class Bench(Case):
             self.assertEqual(row["flops"], 2 * 4 * 4 * d * sum(map(len, seen)), row)
             number = {"f32": 4 * d, "f16": 2 * d, "bf16": 2 * d, "q8_0": d + 2 * -(-d // 32)}[row["type"]]
             self.assertEqual(row["bytes"], 2 * 2 * 2 * len(set.union(*seen)) * number, row)
+        for row in self.rows("decode", *"--heads 4 --kv-heads 2 --head-dim 8 --keys 10,130 --window 20 --sinks 0,3 --append 0,1 --type f32".split()):
+            self.assertEqual(row["bytes"], 2 * 2 * min(row["keys"], 20 + (row["sinks"] or 1)) * 4 * 8, row)
+        self.refuses(USAGE, ["--sinks", "--window"], "bench", "decode", "--sinks", "4")
+        self.refuses(USAGE, ["--append", "--source cache"], "bench", "decode", "--append", "1", "--source", "arrays", "--type", "f32")
         self.refuses(USAGE, ["--queries", "--keys", "9", "5"], "bench", "decode", "--queries", "9", "--keys", "5")
         self.refuses(USAGE, ["--type q8_0", "--source cache"], "bench", "decode", "--type", "q8_0", "--source", "arrays")
 
