@@ -27,6 +27,22 @@ void hd_limit_span(const hd_problem *problem, int64_t batch, int64_t q0, int64_t
   *end = HD_MAX(*begin, *end);
 }
 
+void hd_limit_whole(const hd_problem *problem, int64_t batch, int64_t q0, int64_t q1, int64_t *from, int64_t *to) {
+  *from = 0;
+  *to = problem->keys;
+  for (int i = 0; i < problem->limits; i++) {
+    int64_t first, last, unused;
+    if (!problem->limit[i]->interval) {
+      *to = 0;
+      continue;
+    }
+    problem->limit[i]->interval(problem, batch, q1 - 1, &first, &unused);
+    problem->limit[i]->interval(problem, batch, q0, &unused, &last);
+    *from = HD_MAX(*from, first);
+    *to = HD_MIN(*to, last);
+  }
+}
+
 /* Of queries whose bound is `first` and rises by one from each to the next, or stays: those whose bound has come to the key. */
 static uint64_t come_to(int64_t key, int64_t first, bool rises) {
   const int64_t count = rises ? HD_CLAMP(key - first + 1, 0, 64) : key >= first ? 64 : 0;

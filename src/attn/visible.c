@@ -200,6 +200,7 @@ hd_cover hd_visible_bits(const hd_problem *problem, const hd_rect *rect, uint64_
 static hd_cover bits_in_place(const hd_problem *problem, const hd_sweep *pass, const hd_lanes *lanes, const hd_live *live, int64_t k0,
                               int64_t k1, uint64_t visible[HD_KEY_TILE]) {
   const bool shown = live && hd_live_shown(live, k0);
+  if (live && k0 >= live->from && k1 <= live->to && (shown || !problem->a.pattern)) return HD_FULL;
   int queries = lanes->count / lanes->heads;
   hd_rect rect = {lanes->batch, lanes->head[0], lanes->row[0], lanes->row[0] + queries, k0, k1, shown};
   hd_cover cover = rect_bits(problem, pass, &rect, live, visible);
@@ -463,6 +464,7 @@ static void cut_to_alive(const struct tiles *t, hd_live *live) {
 static void find_in_place(const hd_problem *problem, const hd_sweep *pass, int64_t batch, const int64_t *heads, int count, int64_t q0,
                           int64_t q1, hd_live *live) {
   hd_limit_span(problem, batch, q0, q1, &live->begin, &live->end);
+  hd_limit_whole(problem, batch, q0, q1, &live->from, &live->to);
   live->sets = problem->a.pattern != NULL;
   live->pieces = 0;
   live->earlier = false;

@@ -10,6 +10,9 @@ void hd_limits_choose(hd_problem *problem);
 /* The limits alone: keys outside [*begin, *end) are visible to none of the queries [q0, q1). Within [0, keys]; begin = end if there are none. */
 void hd_limit_span(const hd_problem *problem, int64_t batch, int64_t q0, int64_t q1, int64_t *begin, int64_t *end);
 
+/* The keys [*from, *to) that the limits show to all of the queries. */
+void hd_limit_whole(const hd_problem *problem, int64_t batch, int64_t q0, int64_t q1, int64_t *from, int64_t *to);
+
 /* The rectangle (at most 64 × 64) as bits, bit (query − q0) of visible[key − k0]; other bits are 0. */
 hd_cover hd_visible_bits(const hd_problem *problem, const hd_rect *rect, uint64_t *visible);
 
@@ -18,9 +21,10 @@ enum { HD_LIVE_PIECES = 4 };
 /* Tiles of keys that may be alive for some queries: a walk passes over all others. Sets have a bit a tile. In an order, keys are places. */
 typedef struct hd_live {
   int64_t begin, end; /* keys: what the limits leave */
+  int64_t from, to;   /* of them, not in an order, what they show to every row */
   bool sets;          /* there is a pattern */
-  bool
-      earlier; /* in an order: shown has, by keys and not by places, tiles of which the pass before shows some to some of the rows, and whatever lies between them */
+  /* In an order: shown has, by keys, tiles of which the pass before shows a part to some of the rows, or of those between them. */
+  bool earlier;
   uint64_t *alive, *shown; /* it shows some pair there; it shows all */
   int64_t *spans;          /* in an order, [lanes][4]: a row sees the places [0, 1) and [2, 3) */
   uint64_t *scratch;

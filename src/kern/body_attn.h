@@ -203,16 +203,17 @@ static void multiply_values_where_seen(const hd_attn_block *block, const hd_attn
 /* x · 0 is 0 for a finite x and NaN otherwise, and a sum of zeros stays 0. */
 static bool rows_are_finite(const float *rows, int64_t stride, int count, int64_t columns) {
   const vf zero = v_set(0.0f);
+  const int64_t whole = columns / LANES * LANES;
   vf sum[4] = {zero, zero, zero, zero};
   float rest = 0;
   for (int key = 0; key < count; key++) {
     const float *row = rows + key * stride;
     int64_t i = 0;
-    for (; i + 4 * LANES <= columns; i += 4 * LANES)
+    for (; i < whole; i += 4 * LANES)
 #pragma GCC unroll 4
-      for (int v = 0; v < 4; v++) sum[v] = v_fma(v_load(row + i + v * LANES), zero, sum[v]);
-    for (; i + LANES <= columns; i += LANES) sum[0] = v_fma(v_load(row + i), zero, sum[0]);
-    for (; i < columns; i++) rest += row[i] * 0.0f;
+      for (int v = 0; v < 4; v++)
+        if (i + v * LANES < whole) sum[v] = v_fma(v_load(row + i + v * LANES), zero, sum[v]);
+    for (i = whole; i < columns; i++) rest += row[i] * 0.0f;
   }
   float lane[LANES];
   v_store(lane, v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3])));
