@@ -33,7 +33,7 @@ typedef struct {
 
 /* Shares the rows that a product asks for out among its register tiles, for `wide` rows of a full one, so that no more lines are under way at once than a core can wait for. */
 static void begin_asking(hd_ahead ahead[HD_AHEAD], int64_t wide) {
-  for (int i = 0; i < HD_AHEAD; i++) ahead[i].lot = (int)hd_ceil_div(ahead[i].rows * TILE_ROWS_WIDEST, wide);
+  for (int i = 0; i < HD_AHEAD; i++) ahead[i].lot = (int)hd_ceil_div(ahead[i].rows * TILE_ROWS_WIDEST, HD_MAX(wide, 1));
 }
 
 /* Asks for the next lot. */
