@@ -104,11 +104,7 @@ static inline double processor_seconds(void) {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-#if defined(__SANITIZE_ADDRESS__)
-static const double time_limit = 0.5;
-#else
-static const double time_limit = 0.05;
-#endif
+static const double time_limit = SANITIZED ? 0.5 : 0.05;
 
 typedef struct demand {
   heed_status status;

@@ -17,6 +17,14 @@
 
 #include "pthread_parallel.h"
 
+/* Whether a sanitizer watches every access, which takes ten times as long and more. Tests whose work is in numbers then do a part of their rounds: a sanitizer sees how memory is used, and every round
+ * uses it alike. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SANITIZED = 1 };
+#else
+enum { SANITIZED = 0 };
+#endif
+
 static inline heed_level test_level(void) {
   const char *name = getenv("HEED_TEST_LEVEL");
   if (!name) return HEED_LEVEL_AUTO;

@@ -233,7 +233,7 @@ static void widths(void **state) {
 static void p34_p35_levels_and_threads(void **state) {
   (void)state;
   for (int type = 0; type < TYPES; type++)
-    for (int64_t kv_heads = 1; kv_heads <= 5; kv_heads += 2) {
+    for (int64_t kv_heads = 1; kv_heads <= 5; kv_heads += SANITIZED ? 4 : 2) {
       random_source r = {.seed = (uint64_t)kv_heads};
       sample s = {.batch = 1, .heads = 3 * kv_heads, .kv_heads = kv_heads, .n = 2, .m = 3333, .d = 21, .dv = 34};
       sample_fill(&s, &r, SAMPLE_CAUSAL);
@@ -241,7 +241,7 @@ static void p34_p35_levels_and_threads(void **state) {
       heed_cache *cache = cache_of(&s, &r, type);
       sample_run(context, &s);
       for (heed_level level = HEED_LEVEL_SCALAR; level < HEED_LEVEL_COUNT; level++)
-        for (int threads = 1; threads <= 8 && heed_level_available(level); threads *= 2) {
+        for (int threads = 1; threads <= 8 && heed_level_available(level); threads *= SANITIZED ? 8 : 2) {
           heed_context *c = test_context(&(heed_options){.size = sizeof(heed_options), .level = level, .threads = threads + (threads > 4)});
           assert_cached(c, &s.a, &s, cache, NULL, heed_level_name(level), r.seed);
           heed_context_free(c);
@@ -292,7 +292,7 @@ PROPERTY(p33_parts_merge_by_lse, 300, 0) {
 /* Token by token through a ring is the window over everything, absolute positions and all. */
 static void rings_are_windows(void **state) {
   (void)state;
-  for (int round = 0; round < 24; round++) {
+  for (int round = 0; round < (SANITIZED ? 8 : 24); round++) {
     random_source r = {.seed = (uint64_t)round};
     int64_t window = 1 + below(&r, 150), most = 1 + below(&r, 40);
     sample s = {.batch = 1, .heads = 4, .kv_heads = 2, .n = 1500, .m = 1500, .d = 8, .dv = 5};

@@ -16,12 +16,7 @@ static const hd_operation *const operations[] = {
 };
 #define OPERATIONS ((int)(sizeof operations / sizeof *operations))
 
-#if defined(__SANITIZE_ADDRESS__)
-enum { SAMPLES = 8 }; // each takes ten times as long
-#else
-enum { SAMPLES = 24 };
-#endif
-enum { PLACES = 12 };
+enum { SAMPLES = SANITIZED ? 8 : 24, PLACES = SANITIZED ? 3 : 12 };
 
 /* One carried out call, with everything it gave. */
 typedef struct run {

@@ -10,11 +10,7 @@
 #include <stdio.h>
 
 /* How much longer a measured time may be where every access is checked. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZER_FACTOR 10
-#else
-#define SANITIZER_FACTOR 1
-#endif
+enum { SANITIZER_FACTOR = SANITIZED ? 10 : 1 };
 
 static inline heed_text text_of(const char *text) { return (heed_text){text, strlen(text)}; }
 

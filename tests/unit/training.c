@@ -141,11 +141,8 @@ static heed_status with_room(heed_learner *learner, const heed_train_options *op
 
 static void fits_up_to_the_boundary(void **state) {
   (void)state;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  const int64_t sanitizer = (int64_t)8 << 30; // keeps memory of its own beside each block: the upper side of the boundary is loose there
-#else
-  const int64_t sanitizer = 0;
-#endif
+  // A sanitizer keeps memory of its own beside each block: the upper side of the boundary is loose there.
+  const int64_t sanitizer = SANITIZED ? (int64_t)8 << 30 : 0;
   const size large = {"large", {.layers = 1, .heads = 1, .width = 16, .context = 32, .vocabulary = 8}, 1024, 32, 1, 0};
   heed_context *context = test_context(&(heed_options){.size = sizeof(heed_options), .threads = 1});
   heed_learner *learner = learner_of(context, &large);
