@@ -407,7 +407,7 @@ static const option options[] = {
 
 const command command_experiment_approximation = {
     .name = "experiment approximation",
-    .summary = "errors of Performer by features and of LSH by rounds",
+    .summary = "measure errors of Performer by features and of LSH by rounds",
     .about = "Measures how far the output of Performer's attention is from exact attention, for 16 to 1024 features, positive and "
              "hyperbolic, orthogonal and independent, and that of LSH attention from exact attention with shared queries and keys, for 1 "
              "to 64 rounds; on random numbers and, with --model, on what the layers of a model attend with.",

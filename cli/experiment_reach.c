@@ -309,7 +309,7 @@ static const option options[] = {
 
 const command command_experiment_reach = {
     .name = "experiment reach",
-    .summary = "after how many layers a far token is seen, and what arrives of it",
+    .summary = "find after how many layers a far token is seen, and what arrives",
     .about = "Puts a needle 4000 tokens before the last one and follows it through layers under each pattern: after how many the last "
              "token can have seen it, what of it arrives where attention seeks it, and where it weighs all tokens alike. The layers are "
              "set by hand, nothing is trained. Linear, Performer's and LSH attention get one layer.",

@@ -331,7 +331,7 @@ static const option options[] = {
 
 const command command_experiment_scaling = {
     .name = "experiment scaling",
-    .summary = "time and memory of every kind of attention as texts grow",
+    .summary = "measure time and memory of every kind of attention as texts grow",
     .about = "Times exact attention, patterns (windows, dilated, Sparse Transformer's, LogSparse, BigBird, the tree), linear attention, "
              "Performer and LSH attention for 512 to 65536 tokens and counts the memory that a call takes beyond its inputs and outputs. "
              "Says from which length on each is faster than exact attention.",

@@ -148,6 +148,8 @@ static int run(const void *pointer) {
   stream s = {.keeps = v->common.json};
   int code;
   if (v->sinks >= 0 && !v->stream_window) return usage_error("--sinks: needs --stream-window");
+  if (v->sinks > v->stream_window)
+    return usage_error("--sinks: more than the window (got %lld, allowed 0 to %lld)", (long long)v->sinks, (long long)v->stream_window);
   TRY(model_open(&v->common, v->model, &m));
   TRY(model_generates(&m));
   s.has_text = m.tokenizer != NULL;

@@ -67,7 +67,7 @@ static void usage_line(const command *of) {
 
 void help_overview(void) {
   out("heed: attention you can run, train and see\n\nusage: heed COMMAND ...\n\n");
-  for (int i = 0; i < command_count; i++) out("  %-24s%s\n", commands[i]->name, commands[i]->summary);
+  for (int i = 0; i < command_count; i++) out("  %-26s%s\n", commands[i]->name, commands[i]->summary);
   out("\n`heed COMMAND --help` explains a command and shows examples. A first picture:\n\n"
       "  heed show model.gguf \"The animal didn't cross the street because it was too tired.\"\n\n"
       "Results go to standard output, everything else to standard error. Exit codes: 0 ok, 1 failure,\n"

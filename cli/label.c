@@ -215,7 +215,7 @@ static const option options[] = {
 
 const command command_label = {
     .name = "label",
-    .summary = "label texts or their words with an encoder that was trained on labels",
+    .summary = "label texts or their words with an encoder that was taught labels",
     .about = "Reads texts, a line each. A model for classes prints LABEL, tab, text; a model for labels prints WORD, tab, LABEL for each "
              "word (what stands between white space) and an empty line after each text: the forms that `heed train encoder` reads. A word "
              "that the model has no token for gets \"-\". With --json an object a line, with all logits and probabilities.",

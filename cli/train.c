@@ -268,7 +268,7 @@ const command command_train_llama = {
 
 const command command_train_encoder = {
     .name = "train encoder",
-    .summary = "train an encoder on masked tokens, labels of tokens, or classes of texts",
+    .summary = "train an encoder on masked tokens, or on labels of tokens or texts",
     .about = "Trains an encoder of BERT's form, from nothing: every token sees all others. On a text it has to find tokens that were "
              "hidden; of those that it is asked for, four in five show [MASK], one in ten another token, one in ten itself. With "
              "--objective class a line of --data is LABEL, tab, text; with --objective labels it is TOKEN, tab, LABEL, and an empty line "
