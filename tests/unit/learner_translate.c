@@ -295,8 +295,8 @@ static void refusals(void **state) {
   o.positions = HEED_POSITIONS_ROTARY;
   refuse(context, o, HEED_E_FORMAT, "the encoder: rotary positions need an even width within the head (got 5");
   o = small;
-  o.positions = (heed_positions)7;
-  refuse(context, o, HEED_E_ARGUMENT, "positions: there is no kind 7");
+  o.positions = (heed_positions)(HEED_POSITIONS_NONE + 1);
+  refuse(context, o, HEED_E_ARGUMENT, "positions: there is no kind 8");
   o.positions = HEED_POSITIONS_XL, o.learned = true;
   refuse(context, o, HEED_E_ARGUMENT, "positions: given twice");
   o = small;
