@@ -198,10 +198,11 @@ static const option options[] = {
 const command command_experiment_longcopy = {
     .name = "experiment long-copy",
     .summary = "find which kinds of attention can repeat a long word",
-    .about = "Trains a model of one layer, width 128, four heads, to repeat words of random symbols (0w0w) with exact attention, LSH "
-             "attention of 1 to 8 rounds, Performer's, linear attention, a window, a window with global tokens and a stride that meets the "
-             "place; then asks what LSH attention has learned with other numbers of rounds. About five minutes on two cores; with --letters 63 "
-             "--steps 200 less than two.",
+    .about =
+        "Trains a model of one layer, width 128, four heads, to repeat words of random symbols (0w0w) with exact attention, LSH "
+        "attention of 1 to 8 rounds, Performer's, linear attention, a window, a window with global tokens and a stride that meets the "
+        "place; then asks what LSH attention has learned with other numbers of rounds. About five minutes on two cores; with --letters 63 "
+        "--steps 200 less than two.",
     .examples = "  heed experiment long-copy -o long-copy.svg\n  heed experiment long-copy --letters 63 --steps 200\n",
     .options = options,
     EXPERIMENT_TAKES,
