@@ -62,7 +62,7 @@ endfunction()
 
 # The long ones begin first, so that no core waits for the last of them.
 function(heed_long_tests_first)
-  foreach(name one_line_build cli_bench gemm chart cli_experiment cli cli_train cli_label cache attention_gradcheck operations page learner_translate cli_seq2seq)
+  foreach(name one_line_build one_line_build_clang one_line_build_unoptimised cli_bench gemm chart cli_experiment cli cli_train cli_label cache attention_gradcheck operations page learner_translate cli_seq2seq)
     if(TEST ${name})
       set_tests_properties(${name} PROPERTIES COST 100)
     endif()
