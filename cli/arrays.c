@@ -20,7 +20,7 @@ enum { LINE = 64, HUGE_PAGE = 2 << 20 };
 static void *array_memory(const char *what, int64_t count, size_t size) {
   size_t bytes;
   if (__builtin_mul_overflow((size_t)count, size, &bytes) || bytes > SIZE_MAX - HUGE_PAGE) return allocate(what, count, size);
-  const size_t page = bytes >= HUGE_PAGE ? HUGE_PAGE : LINE, whole = (bytes / page + 1) * page;
+  const size_t page = bytes >= HUGE_PAGE ? HUGE_PAGE : LINE, whole = bytes ? (bytes + page - 1) / page * page : page;
   void *memory = aligned_alloc(page, whole);
   if (!memory) return allocate(what, count, size); // says so, if there is none
 #ifdef MADV_HUGEPAGE
@@ -139,6 +139,32 @@ void array_free(array *a) {
   *a = (array){0};
 }
 
+int attention_arrays_new(const attention_shape *shape, bool gradients, uint64_t seed, attention_arrays *out) {
+  const heed_type type = shape->type;
+  const int64_t queries[4] = {shape->batch, shape->heads, shape->queries, shape->head_dim},
+                keys[4] = {shape->batch, shape->kv_heads, shape->keys, shape->head_dim},
+                values[4] = {shape->batch, shape->kv_heads, shape->keys, shape->value_dim},
+                sums[4] = {shape->batch, shape->heads, shape->queries, shape->value_dim};
+  int code;
+  TRY(array_random("queries", type, 4, queries, seed, &out->q));
+  TRY(array_random("keys", type, 4, keys, seed + 1, &out->k));
+  TRY(array_random("values", type, 4, values, seed + 2, &out->v));
+  TRY(array_new("out", type, 4, sums, &out->out));
+  TRY(array_new("lse", HEED_F32, 3, queries, &out->lse));
+  if (!gradients) goto done;
+  TRY(array_random("the gradient of out", type, 4, sums, seed + 3, &out->dout));
+  TRY(array_new("a gradient", type, 4, queries, &out->dq));
+  TRY(array_new("a gradient", type, 4, keys, &out->dk));
+  TRY(array_new("a gradient", type, 4, values, &out->dv));
+done:
+  return code;
+}
+
+void attention_arrays_free(attention_arrays *a) {
+  array *all[] = {&a->q, &a->k, &a->v, &a->out, &a->lse, &a->dout, &a->dq, &a->dk, &a->dv};
+  for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) array_free(all[i]);
+}
+
 int64_t view_count(const heed_view *view) {
   int64_t count = 1;
   for (int i = 0; i < view->ndim; i++) count *= view->dim[i];
@@ -151,3 +177,10 @@ const char *shape_text(int ndim, const int64_t *dim, char buffer[SHAPE_MAX]) {
   snprintf(buffer + used, (size_t)(SHAPE_MAX - used), "]");
   return buffer;
 }
+
+static int ascending(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+void sort_numbers(double *x, int64_t count) { qsort(x, (size_t)count, sizeof *x, ascending); }

@@ -23,6 +23,20 @@ int array_convert(array *a, heed_type type);
 int array_save(heed_context *context, const char *path, const heed_view *view);
 void array_free(array *a);
 
+/* What a call of attention works on: queries [batch,heads,queries,head_dim], keys and values [batch,kv_heads,keys,...] and the gradient of out are random numbers, the rest is room: out as queries with
+ * value_dim, lse f32, a gradient as what it is of. The last four only where gradients are wanted. */
+typedef struct attention_shape {
+  heed_type type;
+  int64_t batch, heads, kv_heads, queries, keys, head_dim, value_dim;
+} attention_shape;
+typedef struct attention_arrays {
+  array q, k, v, out, lse, dout, dq, dk, dv;
+} attention_arrays;
+/* What it has made before an error is for attention_arrays_free as well. */
+int attention_arrays_new(const attention_shape *shape, bool gradients, uint64_t seed, attention_arrays *out);
+void attention_arrays_free(attention_arrays *a);
+
+void sort_numbers(double *x, int64_t count); /* ascending */
 int64_t view_count(const heed_view *view);
 /* "[2,8,128,64]"; returns buffer. */
 enum { SHAPE_MAX = 160 };

@@ -1,6 +1,8 @@
 /* bench.c: blocks of measurements, their medians and quartiles. */
 #include "bench.h"
 
+#include "arrays.h"
+
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,11 +30,6 @@ int blocks_add(blocks *b, double seconds, double beside) {
   return interrupted() ? EXIT_INTERRUPTED : EXIT_OK;
 }
 
-static int ascending(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 /* The value below which a share of the sorted ones lies. */
 static double quantile(const double *sorted, int count, double share) {
   double at = share * (count - 1);
@@ -43,7 +40,7 @@ static double quantile(const double *sorted, int count, double share) {
 quartiles quartiles_of(const double *values, int count) {
   double sorted[VALUES_MAX];
   memcpy(sorted, values, (size_t)count * sizeof *values);
-  qsort(sorted, (size_t)count, sizeof *sorted, ascending);
+  sort_numbers(sorted, count);
   return (quartiles){quantile(sorted, count, 0.25), quantile(sorted, count, 0.5), quantile(sorted, count, 0.75)};
 }
 

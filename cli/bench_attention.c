@@ -13,11 +13,10 @@ typedef struct values {
   const char *pattern;
 } values;
 
-/* The arrays of one case; the last four for backward only. */
 typedef struct arrays {
   heed_attention attention;
   heed_pattern *pattern;
-  array q, k, v, out, lse, dout, dq, dk, dv;
+  attention_arrays on;
 } arrays;
 
 static int64_t item(const whole_list *list) { return list->items[0]; }
@@ -46,40 +45,23 @@ static void describe(const values *v, heed_attention *a) {
   };
 }
 
-static int make_inputs(const values *v, arrays *a) {
+static int make_arrays(const values *v, bool gradients, arrays *a) {
   static const heed_type types[] = {HEED_F32, HEED_F16, HEED_BF16}; // as in the option's choices
-  heed_type type = types[item(&v->type)];
-  uint64_t seed = (uint64_t)v->bench.common.seed;
-  int64_t queries[4] = {item(&v->batch), item(&v->heads), item(&v->n), item(&v->head_dim)};
-  int64_t keys[4] = {item(&v->batch), item(&v->kv_heads), item(&v->keys), item(&v->head_dim)};
-  int64_t values_dim[4] = {item(&v->batch), item(&v->kv_heads), item(&v->keys), item(&v->value_dim)};
-  int64_t out_dim[4] = {item(&v->batch), item(&v->heads), item(&v->n), item(&v->value_dim)};
-  int code;
-  TRY(array_random("queries", type, 4, queries, seed, &a->q));
-  TRY(array_random("keys", type, 4, keys, seed + 1, &a->k));
-  TRY(array_random("values", type, 4, values_dim, seed + 2, &a->v));
-  TRY(array_new("out", type, 4, out_dim, &a->out));
-done:
-  return code;
-}
-
-static int make_gradients(const values *v, arrays *a) {
-  heed_type type = a->q.view.type;
-  int code;
-  TRY(array_new("lse", HEED_F32, 3, a->q.view.dim, &a->lse));
-  TRY(array_random("the gradient of out", type, 4, a->out.view.dim, (uint64_t)v->bench.common.seed + 3, &a->dout));
-  TRY(array_new("a gradient", type, 4, a->q.view.dim, &a->dq));
-  TRY(array_new("a gradient", type, 4, a->k.view.dim, &a->dk));
-  TRY(array_new("a gradient", type, 4, a->v.view.dim, &a->dv));
-done:
-  return code;
+  const attention_shape shape = {.type = types[item(&v->type)],
+                                 .batch = item(&v->batch),
+                                 .heads = item(&v->heads),
+                                 .kv_heads = item(&v->kv_heads),
+                                 .queries = item(&v->n),
+                                 .keys = item(&v->keys),
+                                 .head_dim = item(&v->head_dim),
+                                 .value_dim = item(&v->value_dim)};
+  return attention_arrays_new(&shape, gradients, (uint64_t)v->bench.common.seed, &a->on);
 }
 
 static void close_case(bench_case *c) {
   arrays *a = c->state;
   if (!a) return;
-  array *all[] = {&a->q, &a->k, &a->v, &a->out, &a->lse, &a->dout, &a->dq, &a->dk, &a->dv};
-  for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) array_free(all[i]);
+  attention_arrays_free(&a->on);
   heed_pattern_free(a->pattern);
   free(a);
 }
@@ -88,13 +70,13 @@ static void close_case(bench_case *c) {
 
 static int call_forward(bench_case *c) {
   arrays *a = c->state;
-  heed_attention_extras extras = {.size = sizeof extras, .lse = a->lse.view.data ? &a->lse.view : NULL};
-  return check(c->context, heed_attention_forward(c->context, &a->attention, &a->q.view, &a->k.view, &a->v.view, &a->out.view, &extras));
+  heed_attention_extras extras = {.size = sizeof extras, .lse = a->on.dout.view.data ? &a->on.lse.view : NULL};
+  return check(c->context,
+               heed_attention_forward(c->context, &a->attention, &a->on.q.view, &a->on.k.view, &a->on.v.view, &a->on.out.view, &extras));
 }
 
 /* 2 d operations for a score and 2 dv for its share of the output, for each pair (query, key) that is visible. */
-static int open_forward(void *pointer, bench_case *c) {
-  values *v = pointer;
+static int open_call(values *v, bool gradients, bench_case *c) {
   arrays *a = c->state = allocate("a case", 1, sizeof *a);
   heed_plan plan = {.size = sizeof plan};
   int code;
@@ -102,12 +84,14 @@ static int open_forward(void *pointer, bench_case *c) {
   describe(v, &a->attention);
   if (v->pattern) TRY(pattern_open(c->context, "--pattern: ", v->pattern, item(&v->heads), item(&v->keys), &a->pattern));
   a->attention.pattern = a->pattern;
-  TRY(make_inputs(v, a));
-  TRY(check(c->context, heed_attention_explain_plan(c->context, &a->attention, &a->q.view, &a->k.view, &a->v.view, &plan)));
+  TRY(make_arrays(v, gradients, a));
+  TRY(check(c->context, heed_attention_explain_plan(c->context, &a->attention, &a->on.q.view, &a->on.k.view, &a->on.v.view, &plan)));
   c->flops = 2.0 * (double)plan.visible_pairs * (double)(item(&v->head_dim) + item(&v->value_dim));
 done:
   return code;
 }
+
+static int open_forward(void *pointer, bench_case *c) { return open_call(pointer, false, c); }
 
 static const bench forward = {.open = open_forward, .call = call_forward, .close = close_case};
 
@@ -115,17 +99,16 @@ static const bench forward = {.open = open_forward, .call = call_forward, .close
 
 static int call_backward(bench_case *c) {
   arrays *a = c->state;
-  heed_attention_gradients gradients = {.size = sizeof gradients, .dq = &a->dq.view, .dk = &a->dk.view, .dv = &a->dv.view};
-  return check(c->context, heed_attention_backward(c->context, &a->attention, &a->q.view, &a->k.view, &a->v.view, &a->out.view,
-                                                   &a->lse.view, &a->dout.view, &gradients));
+  heed_attention_gradients gradients = {.size = sizeof gradients, .dq = &a->on.dq.view, .dk = &a->on.dk.view, .dv = &a->on.dv.view};
+  return check(c->context, heed_attention_backward(c->context, &a->attention, &a->on.q.view, &a->on.k.view, &a->on.v.view, &a->on.out.view,
+                                                   &a->on.lse.view, &a->on.dout.view, &gradients));
 }
 
 /* Five products a pair: scores, dQ and dK over d; dP and dV over dv. */
 static int open_backward(void *pointer, bench_case *c) {
   values *v = pointer;
   int code;
-  TRY(open_forward(v, c));
-  TRY(make_gradients(v, c->state));
+  TRY(open_call(v, true, c));
   TRY(call_forward(c)); // backward reads its out and lse
   double d = (double)item(&v->head_dim), dv = (double)item(&v->value_dim);
   c->flops *= (3 * d + 2 * dv) / (d + dv);

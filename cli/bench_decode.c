@@ -130,6 +130,9 @@ static int open_decoding(void *pointer, bench_case *c) {
                        (long long)item(&v->queries));
   if ((item(&v->sinks) > 0 || item(&v->append)) && item(&v->source) == SOURCE_ARRAYS)
     return usage_error("--sinks, --append: only a cache takes tokens (allowed --source cache)");
+  if (item(&v->sinks) >= keys && item(&v->sinks) > 0)
+    return usage_error("--sinks: not fewer than --keys (got %lld and %lld)", (long long)item(&v->sinks), (long long)keys);
+  if (item(&v->append) && window < 0) return usage_error("--append: needs --window: without one the cache grows with every call");
   d->sinks = item(&v->sinks);
   d->held = d->sinks + window < keys ? d->sinks + window : keys;
   describe(v, &d->attention);

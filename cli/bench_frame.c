@@ -213,7 +213,7 @@ static void print_group(bench_job *j, const row *r, const bench_case *b) {
     if (c->varies) out("%*s ", column_width(c), c->key);
   if (b->tokens > 0) out("%9s ", "tokens/s");
   out("%11s %9s %9s %8s  %s%s\n", "seconds", b->reads ? "GB/s" : "GFLOP/s", b->reads ? "reading" : "peak", b->reads ? "of it" : "of peak",
-      "quartiles  ", b->compares ? "  times faster" : "");
+      "quartiles", b->compares ? "    times faster" : "");
 }
 
 static void print_table(bench_job *j, const row *r, const bench_case *c, const blocks *b) {

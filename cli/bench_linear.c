@@ -11,7 +11,8 @@ typedef struct values {
 
 typedef struct arrays {
   heed_linear_attention attention;
-  array q, k, v, out, lse, dout, dq, dk, dv, projection;
+  attention_arrays on;
+  array projection;
   exact_call exact;
 } arrays;
 
@@ -38,25 +39,15 @@ done:
 
 static int make_arrays(const values *v, arrays *a) {
   static const heed_type types[] = {HEED_F32, HEED_F16, HEED_BF16}; // as in the option's choices
-  const heed_type type = types[item(&v->type)];
-  const uint64_t seed = (uint64_t)v->bench.common.seed;
-  const int64_t n = item(&v->n), queries[4] = {item(&v->batch), item(&v->heads), n, item(&v->head_dim)},
-                keys[4] = {item(&v->batch), item(&v->kv_heads), n, item(&v->head_dim)},
-                given[4] = {item(&v->batch), item(&v->kv_heads), n, item(&v->value_dim)},
-                out[4] = {item(&v->batch), item(&v->heads), n, item(&v->value_dim)};
-  int code;
-  TRY(array_random("queries", type, 4, queries, seed, &a->q));
-  TRY(array_random("keys", type, 4, keys, seed + 1, &a->k));
-  TRY(array_random("values", type, 4, given, seed + 2, &a->v));
-  TRY(array_new("out", type, 4, out, &a->out));
-  TRY(array_new("lse", HEED_F32, 3, queries, &a->lse));
-  if (!item(&v->backward)) goto done;
-  TRY(array_random("the gradient of out", type, 4, out, seed + 3, &a->dout));
-  TRY(array_new("a gradient", type, 4, queries, &a->dq));
-  TRY(array_new("a gradient", type, 4, keys, &a->dk));
-  TRY(array_new("a gradient", type, 4, given, &a->dv));
-done:
-  return code;
+  const attention_shape shape = {.type = types[item(&v->type)],
+                                 .batch = item(&v->batch),
+                                 .heads = item(&v->heads),
+                                 .kv_heads = item(&v->kv_heads),
+                                 .queries = item(&v->n),
+                                 .keys = item(&v->n),
+                                 .head_dim = item(&v->head_dim),
+                                 .value_dim = item(&v->value_dim)};
+  return attention_arrays_new(&shape, item(&v->backward), (uint64_t)v->bench.common.seed, &a->on);
 }
 
 /* Pairs of a row and a key of the same chunk that it sees. */
@@ -79,24 +70,25 @@ static double count_flops(const values *v) {
 static void close_case(bench_case *c) {
   arrays *a = c->state;
   if (!a) return;
-  array *all[] = {&a->q, &a->k, &a->v, &a->out, &a->lse, &a->dout, &a->dq, &a->dk, &a->dv, &a->projection};
-  for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) array_free(all[i]);
+  attention_arrays_free(&a->on);
+  array_free(&a->projection);
   exact_close(&a->exact);
   free(a);
 }
 
 static int call_forward(bench_case *c) {
   arrays *a = c->state;
-  const heed_linear_extras extras = {.size = sizeof extras, .lse = &a->lse.view};
-  return check(c->context, heed_linear_forward(c->context, &a->attention, &a->q.view, &a->k.view, &a->v.view, &a->out.view, &extras));
+  const heed_linear_extras extras = {.size = sizeof extras, .lse = &a->on.lse.view};
+  return check(c->context,
+               heed_linear_forward(c->context, &a->attention, &a->on.q.view, &a->on.k.view, &a->on.v.view, &a->on.out.view, &extras));
 }
 
 static int call(bench_case *c) {
   arrays *a = c->state;
-  if (!a->dout.view.data) return call_forward(c);
-  const heed_linear_gradients to = {.size = sizeof to, .dq = &a->dq.view, .dk = &a->dk.view, .dv = &a->dv.view};
-  return check(c->context, heed_linear_backward(c->context, &a->attention, &a->q.view, &a->k.view, &a->v.view, &a->out.view, &a->lse.view,
-                                                &a->dout.view, &to));
+  if (!a->on.dout.view.data) return call_forward(c);
+  const heed_linear_gradients to = {.size = sizeof to, .dq = &a->on.dq.view, .dk = &a->on.dk.view, .dv = &a->on.dv.view};
+  return check(c->context, heed_linear_backward(c->context, &a->attention, &a->on.q.view, &a->on.k.view, &a->on.v.view, &a->on.out.view,
+                                                &a->on.lse.view, &a->on.dout.view, &to));
 }
 
 static int beside(bench_case *c) {
@@ -106,8 +98,9 @@ static int beside(bench_case *c) {
 
 static int open_exact(bench_case *c, const values *v) {
   arrays *a = c->state;
-  a->exact = (exact_call){.causal = item(&v->causal), .q = &a->q.view, .k = &a->k.view, .v = &a->v.view};
-  if (item(&v->backward)) a->exact.dout = &a->dout.view, a->exact.dq = &a->dq.view, a->exact.dk = &a->dk.view, a->exact.dv = &a->dv.view;
+  a->exact = (exact_call){.causal = item(&v->causal), .q = &a->on.q.view, .k = &a->on.k.view, .v = &a->on.v.view};
+  if (item(&v->backward))
+    a->exact.dout = &a->on.dout.view, a->exact.dq = &a->on.dq.view, a->exact.dk = &a->on.dk.view, a->exact.dv = &a->on.dv.view;
   return exact_open(c, &a->exact);
 }
 
@@ -119,7 +112,7 @@ static int open_case(void *pointer, bench_case *c) {
   if (item(&v->value_dim) == 0) v->value_dim.items[0] = item(&v->head_dim);
   TRY(describe(c, v, a));
   TRY(make_arrays(v, a));
-  if (a->dout.view.data) TRY(call_forward(c)); // backward reads its out and lse
+  if (a->on.dout.view.data) TRY(call_forward(c)); // backward reads its out and lse
   if (v->exact) TRY(open_exact(c, v));
   c->flops = count_flops(v);
 done:

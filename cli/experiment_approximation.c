@@ -159,14 +159,9 @@ typedef struct measured {
   int sizes;
 } measured;
 
-static int ascending(const void *a, const void *b) {
-  const double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 /* Of squares; sorts them. */
 static spread spread_of(double *squares, int64_t heads) {
-  qsort(squares, (size_t)heads, sizeof *squares, ascending);
+  sort_numbers(squares, heads);
   return (spread){(sqrt(squares[(heads - 1) / 2]) + sqrt(squares[heads / 2])) / 2, sqrt(squares[heads - 1])};
 }
 
@@ -176,7 +171,7 @@ typedef struct work {
   int64_t head;
   int draws;
   heed_view q, k, v;
-  array out, exact, hidden; /* hidden: attend of LSH */
+  array out, exact, visible;
   double *squares[KINDS][SIZES], *mean, *lsh[SIZES], *lsh_mean;
 } work;
 
@@ -237,7 +232,7 @@ static int measure_lsh(work *w, int sizes) {
   int code;
   TRY(array_new("keys", HEED_F32, 2, w->q.dim, &keys));
   make_keys(w, &keys);
-  heed_attention exact = {.size = sizeof exact, .has_scale = true, .scale = 1, .attend = &w->hidden.view};
+  heed_attention exact = {.size = sizeof exact, .has_scale = true, .scale = 1, .attend = &w->visible.view};
   TRY(attend(w, &exact, &keys.view, &w->exact));
   exact.scale = 0;
   TRY(attend(w, &exact, &keys.view, &w->out));
@@ -262,8 +257,8 @@ static int work_open(work *w) {
   int code;
   TRY(array_new("out", HEED_F32, 2, (int64_t[]){n, w->s->d}, &w->out));
   TRY(array_new("exact", HEED_F32, 2, (int64_t[]){n, w->s->d}, &w->exact));
-  TRY(array_new("who sees whom", HEED_BOOL, 2, (int64_t[]){n, n}, &w->hidden));
-  bool *sees = w->hidden.view.data;
+  TRY(array_new("who sees whom", HEED_BOOL, 2, (int64_t[]){n, n}, &w->visible));
+  bool *sees = w->visible.view.data;
   for (int64_t i = 0; i < n; i++) memset(sees + i * n, 1, (size_t)i);
   sees[0] = true; // the first row has nobody else
   for (int i = 0; i < KINDS; i++)
@@ -278,7 +273,7 @@ done:
 static void work_close(work *w) {
   array_free(&w->out);
   array_free(&w->exact);
-  array_free(&w->hidden);
+  array_free(&w->visible);
   for (int i = 0; i < KINDS; i++)
     for (int k = 0; k < SIZES; k++) free(w->squares[i][k]);
   for (int k = 0; k < SIZES; k++) free(w->lsh[k]);

@@ -43,7 +43,7 @@ static int open_text(experiment *e, const char *path, text *t) {
   TRY(experiment_text(e, path, e->v->quick ? MADE_QUICK : MADE_BYTES, &t->data, &t->bytes));
   const heed_text all = {t->data, t->bytes};
   heed_status status = heed_tokenizer_train(e->context, "char", all, NULL, &t->tokenizer);
-  if (status == HEED_E_FORMAT) return error_of(EXIT_BAD_FILE, "%s: %s", path, heed_error(e->context));
+  if (status == HEED_E_FORMAT) return error_of(EXIT_BAD_FILE, "%s: %s", path ? path : "the text", heed_error(e->context));
   TRY(check(e->context, status));
   TRY(check(e->context, heed_encode(e->context, t->tokenizer, all, NULL, &t->ids, &t->count)));
   TRY(check(e->context, heed_tokenizer_describe(t->tokenizer, &info)));
@@ -52,8 +52,8 @@ static int open_text(experiment *e, const char *path, text *t) {
   t->stretches = heed_text_windows(t->count - split, LONGEST);
   if (t->stretches > most) t->stretches = most;
   if (t->stretches < 1)
-    return error_of(EXIT_BAD_FILE, "%s: too short (got %lld characters, of which a tenth is held out, allowed from %d on)", path,
-                    (long long)t->count, 10 * (LONGEST + 1));
+    return error_of(EXIT_BAD_FILE, "%s: too short (got %lld characters, of which a tenth is held out, allowed from %d on)",
+                    path ? path : "the text", (long long)t->count, 10 * (LONGEST + 1));
   t->train = (heed_text_data){t->ids, split};
   t->held_out = (heed_text_data){t->ids + split, t->stretches * LONGEST + 1};
 done:

@@ -202,6 +202,22 @@ done:
 
 enum { POINTS = 100 }; // of a curve: single batches jump about
 
+int experiment_task(experiment *e, heed_task task[2], lesson *out) {
+  int code;
+  TRY(check(e->context, heed_task_finish(e->context, &task[0])));
+  task[1] = task[0];
+  task[1].held_out = true;
+  *out = (lesson){.name = "train",
+                  .source = heed_task_batch,
+                  .user = &task[0],
+                  .held_out = heed_task_batch,
+                  .held_out_user = &task[1],
+                  .length = heed_task_length(&task[0]),
+                  .seed = e->seed};
+done:
+  return code;
+}
+
 int experiment_teach(experiment *e, const pupil *p, const lesson *l, curve *losses, outcome *o) {
   // β2 of Vaswani et al. 2017.
   const heed_optimiser_options adam = {.size = sizeof adam, .has_betas = true, .beta1 = 0.9, .beta2 = 0.98};

@@ -47,6 +47,9 @@ typedef struct lesson {
   uint64_t seed;
 } lesson;
 
+/* Finishes task[0], whose sequences are taught in a lesson that begins with them; task[1] becomes the one of those held out. Both must live as long as the lesson. */
+int experiment_task(experiment *e, heed_task task[2], lesson *out);
+
 /* Of a training: exact answers on sequences that were held out. */
 typedef struct outcome {
   double loss;    /* mean of the last tenth of the steps */

@@ -2,6 +2,7 @@
  *
  * With entries of q and k that are independent, of mean 0 and variance 1, q·k has variance d_k. The softmax of numbers so far apart is nearly a choice of one, and its gradient nearly
  * nothing. All of it is measured: on drawn vectors, and in two trainings that differ in the scale alone. */
+#include "arrays.h"
 #include "experiment_model.h"
 
 #include <math.h>
@@ -33,13 +34,8 @@ static double variance_of(const float *x, int64_t count) {
   return sum / (double)count;
 }
 
-static int ascending(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 static double median_of(double *x, int64_t count) {
-  qsort(x, (size_t)count, sizeof *x, ascending);
+  sort_numbers(x, count);
   return x[count / 2];
 }
 
@@ -162,23 +158,14 @@ done:
 /* ---- trainings ------------------------------------------------------------------------------------------------------------- */
 
 static int train_both(experiment *e, outcome of[2], int64_t *steps) {
-  heed_task task = {.size = sizeof task, .kind = HEED_TASK_REVERSE, .most = 8, .symbols = 16};
+  heed_task task[2] = {{.size = sizeof *task, .kind = HEED_TASK_REVERSE, .most = 8, .symbols = 16}};
+  lesson l;
   int code;
-  TRY(check(e->context, heed_task_finish(e->context, &task)));
-  heed_task held_out = task;
-  held_out.held_out = true;
-  *steps = experiment_steps(e, 500);
-  const lesson l = {.name = "train",
-                    .source = heed_task_batch,
-                    .user = &task,
-                    .held_out = heed_task_batch,
-                    .held_out_user = &held_out,
-                    .steps = *steps,
-                    .batch = 32,
-                    .length = heed_task_length(&task),
-                    .warmup = 20,
-                    .rate = 1e-3,
-                    .seed = e->seed};
+  TRY(experiment_task(e, task, &l));
+  l.steps = *steps = experiment_steps(e, 500);
+  l.batch = 32;
+  l.warmup = 20;
+  l.rate = 1e-3;
   panel *p = experiment_panel(e, "Learning to reverse words, one head with d_k = 512", "step", 0, "loss (nats)", 0);
   for (int i = 0; i < 2; i++) {
     const small_spec spec = {.layers = 2,
@@ -186,7 +173,7 @@ static int train_both(experiment *e, outcome of[2], int64_t *steps) {
                              .width = 64,
                              .head_dim = WIDTH,
                              .context = l.length,
-                             .vocabulary = (int64_t)strlen(heed_task_alphabet(&task)),
+                             .vocabulary = (int64_t)strlen(heed_task_alphabet(task)),
                              .unscaled = i,
                              .seed = e->seed};
     TRY(experiment_train(e, &spec, &l, panel_curve(p, false, i ? "q·k" : "q·k / √d_k"), &of[i]));

@@ -69,7 +69,8 @@ static void ledger_release(void *user, void *memory, size_t bytes) {
 typedef struct job {
   heed_context *context;
   const variant *variant;
-  array q, k, v, out, lse, dout, dq, dk, dv, projection;
+  attention_arrays on;
+  array projection;
   heed_pattern *pattern;
   heed_attention attention;
   heed_linear_attention linear;
@@ -106,54 +107,45 @@ done:
 }
 
 static int job_open(const values *v, const variant *variant, int64_t n, heed_context *context, job *j) {
-  const int64_t dim[] = {1, v->heads, n, WIDTH};
-  const uint64_t seed = (uint64_t)v->experiment.common.seed;
+  const attention_shape shape = {HEED_F32, 1, v->heads, v->heads, n, n, WIDTH, WIDTH};
   int code;
   *j = (job){.context = context, .variant = variant};
   TRY(describe(j, v, n));
-  TRY(array_random("queries", HEED_F32, 4, dim, seed, &j->q));
-  TRY(array_random("keys", HEED_F32, 4, dim, seed + 1, &j->k));
-  TRY(array_random("values", HEED_F32, 4, dim, seed + 2, &j->v));
-  TRY(array_new("out", HEED_F32, 4, dim, &j->out));
-  TRY(array_new("lse", HEED_F32, 3, dim, &j->lse));
-  if (!v->backward) goto done;
-  TRY(array_random("the gradient of out", HEED_F32, 4, dim, seed + 3, &j->dout));
-  TRY(array_new("a gradient", HEED_F32, 4, dim, &j->dq));
-  TRY(array_new("a gradient", HEED_F32, 4, dim, &j->dk));
-  TRY(array_new("a gradient", HEED_F32, 4, dim, &j->dv));
+  TRY(attention_arrays_new(&shape, v->backward, (uint64_t)v->experiment.common.seed, &j->on));
 done:
   return code;
 }
 
 static void job_close(job *j) {
-  array *all[] = {&j->q, &j->k, &j->v, &j->out, &j->lse, &j->dout, &j->dq, &j->dk, &j->dv, &j->projection};
-  for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) array_free(all[i]);
+  attention_arrays_free(&j->on);
+  array_free(&j->projection);
   heed_pattern_free(j->pattern);
 }
 
 static heed_status call_forward(const job *j) {
-  const heed_attention_extras extras = {.size = sizeof extras, .lse = &j->lse.view};
-  const heed_linear_extras linear_extras = {.size = sizeof linear_extras, .lse = &j->lse.view};
+  const heed_attention_extras extras = {.size = sizeof extras, .lse = &j->on.lse.view};
+  const heed_linear_extras linear_extras = {.size = sizeof linear_extras, .lse = &j->on.lse.view};
   switch (j->variant->form) {
-  case LINEAR: return heed_linear_forward(j->context, &j->linear, &j->q.view, &j->k.view, &j->v.view, &j->out.view, &linear_extras);
-  case LSH: return heed_lsh_forward(j->context, &j->lsh, &j->q.view, &j->v.view, &j->out.view, &j->lse.view);
-  default: return heed_attention_forward(j->context, &j->attention, &j->q.view, &j->k.view, &j->v.view, &j->out.view, &extras);
+  case LINEAR:
+    return heed_linear_forward(j->context, &j->linear, &j->on.q.view, &j->on.k.view, &j->on.v.view, &j->on.out.view, &linear_extras);
+  case LSH: return heed_lsh_forward(j->context, &j->lsh, &j->on.q.view, &j->on.v.view, &j->on.out.view, &j->on.lse.view);
+  default: return heed_attention_forward(j->context, &j->attention, &j->on.q.view, &j->on.k.view, &j->on.v.view, &j->on.out.view, &extras);
   }
 }
 
 static heed_status call_backward(const job *j) {
-  const heed_attention_gradients to = {.size = sizeof to, .dq = &j->dq.view, .dk = &j->dk.view, .dv = &j->dv.view};
-  const heed_linear_gradients linear_to = {.size = sizeof linear_to, .dq = &j->dq.view, .dk = &j->dk.view, .dv = &j->dv.view};
+  const heed_attention_gradients to = {.size = sizeof to, .dq = &j->on.dq.view, .dk = &j->on.dk.view, .dv = &j->on.dv.view};
+  const heed_linear_gradients linear_to = {.size = sizeof linear_to, .dq = &j->on.dq.view, .dk = &j->on.dk.view, .dv = &j->on.dv.view};
   switch (j->variant->form) {
   case LINEAR:
-    return heed_linear_backward(j->context, &j->linear, &j->q.view, &j->k.view, &j->v.view, &j->out.view, &j->lse.view, &j->dout.view,
-                                &linear_to);
+    return heed_linear_backward(j->context, &j->linear, &j->on.q.view, &j->on.k.view, &j->on.v.view, &j->on.out.view, &j->on.lse.view,
+                                &j->on.dout.view, &linear_to);
   case LSH:
-    return heed_lsh_backward(j->context, &j->lsh, &j->q.view, &j->v.view, &j->out.view, &j->lse.view, &j->dout.view, &j->dq.view,
-                             &j->dv.view);
+    return heed_lsh_backward(j->context, &j->lsh, &j->on.q.view, &j->on.v.view, &j->on.out.view, &j->on.lse.view, &j->on.dout.view,
+                             &j->on.dq.view, &j->on.dv.view);
   default:
-    return heed_attention_backward(j->context, &j->attention, &j->q.view, &j->k.view, &j->v.view, &j->out.view, &j->lse.view, &j->dout.view,
-                                   &to);
+    return heed_attention_backward(j->context, &j->attention, &j->on.q.view, &j->on.k.view, &j->on.v.view, &j->on.out.view, &j->on.lse.view,
+                                   &j->on.dout.view, &to);
   }
 }
 
@@ -193,18 +185,24 @@ static double expected(const double *seconds, int reached) {
   return seconds[reached - 1] * fmin(fmax(growth, 2), 4.5);
 }
 
+/* Whether a pass is measured at length n: one that was left out at a shorter length stays left out, and gradients need what forward gives. */
+static bool is_due(const values *v, const measured *m, int pass, int64_t n) {
+  const int at = m->reached[pass];
+  return (n >> at) == SHORTEST && (pass == FORWARD || m->reached[FORWARD] > at) && expected(m->seconds[pass], at) <= v->limit;
+}
+
 static int measure_length(const values *v, const variant *variant, int64_t n, measured *m) {
   ledger l = {0};
   const heed_allocator counted = {&l, ledger_allocate, ledger_release};
   heed_context *context = NULL;
   job j = {0};
   int code;
+  if (!is_due(v, m, FORWARD, n)) return EXIT_OK;
   TRY(context_open_on(&v->experiment.common, &counted, &context));
   TRY(job_open(v, variant, n, context, &j));
   for (int pass = 0; pass < (v->backward ? PASSES : 1); pass++) {
     const int at = m->reached[pass];
-    // A pass that was left out at a shorter length stays left out; gradients need what forward gives.
-    if ((n >> at) != SHORTEST || (pass == BACKWARD && m->reached[FORWARD] <= at) || expected(m->seconds[pass], at) > v->limit) continue;
+    if (!is_due(v, m, pass, n)) continue;
     TRY(time_pass(&j, v, pass, &l, &m->seconds[pass][at], &m->bytes[pass][at]));
     m->reached[pass]++;
   }
@@ -216,9 +214,14 @@ done:
 
 /* ---- what is said ---------------------------------------------------------------------------------------------------------- */
 
+/* At how many lengths both were measured. */
+static int both_reached(const measured *a, const measured *b, int pass) {
+  return a->reached[pass] < b->reached[pass] ? a->reached[pass] : b->reached[pass];
+}
+
 /* The length from which on a variant is faster than exact attention in all that was measured, on the straight line between two lengths; 0: nowhere. *beyond: it is so from the first. */
 static double crossover(const measured *of, const measured *exact, int pass) {
-  const int count = of->reached[pass] < exact->reached[pass] ? of->reached[pass] : exact->reached[pass];
+  const int count = both_reached(of, exact, pass);
   int from = count;
   while (from > 0 && of->seconds[pass][from - 1] < exact->seconds[pass][from - 1]) from--;
   if (from == count) return 0;
@@ -235,7 +238,7 @@ static const char *duration(double seconds, char text[CELL_MAX]) {
 
 static void crossover_text(const measured *of, const measured *exact, int pass, char *text, size_t size) {
   const double n = crossover(of, exact, pass);
-  if (n == 0) snprintf(text, size, "not up to %lld", (long long)SHORTEST << (exact->reached[pass] - 1));
+  if (n == 0) snprintf(text, size, "not up to %lld", (long long)SHORTEST << (both_reached(of, exact, pass) - 1));
   else if (n == SHORTEST) snprintf(text, size, "from %d", SHORTEST);
   else snprintf(text, size, "%.0f", n < 10000 ? round(n / 10) * 10 : round(n / 100) * 100);
 }
@@ -302,10 +305,11 @@ static int measure(experiment *e) {
   measured of[VARIANTS] = {0};
   const int64_t longest = v->experiment.quick ? 2 * SHORTEST : v->longest;
   int lengths = 0, code = EXIT_OK;
-  for (int64_t n = SHORTEST; n <= longest; n *= 2, lengths++)
+  for (int64_t n = SHORTEST; n <= longest; n *= 2) lengths++;
+  for (int i = 0; i < lengths; i++)
     for (int k = 0; k < VARIANTS; k++) {
-      TRY(measure_length(v, &variants[k], n, &of[k]));
-      if (!progress("measure", (int64_t)lengths * VARIANTS + k + 1, (int64_t)LENGTHS * VARIANTS)) TRY(EXIT_INTERRUPTED);
+      TRY(measure_length(v, &variants[k], (int64_t)SHORTEST << i, &of[k]));
+      if (!progress("measure", (int64_t)i * VARIANTS + k + 1, (int64_t)lengths * VARIANTS)) TRY(EXIT_INTERRUPTED);
     }
   for (int pass = 0; pass < (v->backward ? PASSES : 1); pass++) {
     if (pass) row_end(e);

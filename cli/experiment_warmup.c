@@ -28,34 +28,26 @@ static void conclude(experiment *e, const outcome of[KINDS], int64_t steps, int6
 }
 
 static int measure(experiment *e) {
-  heed_task task = {.size = sizeof task, .kind = HEED_TASK_REVERSE, .most = 8, .symbols = 16};
+  heed_task task[2] = {{.size = sizeof *task, .kind = HEED_TASK_REVERSE, .most = 8, .symbols = 16}};
+  lesson l;
   panel *p = experiment_panel(e, "Learning to reverse words, six layers", "step", 0, "loss (nats)", 0);
   outcome of[KINDS] = {{0}};
   int code;
-  TRY(check(e->context, heed_task_finish(e->context, &task)));
-  heed_task held_out = task;
-  held_out.held_out = true;
+  TRY(experiment_task(e, task, &l));
   const int64_t steps = experiment_steps(e, 400), warmup = steps / 4;
+  l.steps = steps;
+  l.batch = 32;
+  l.rate = 3e-3;
   static const char *const titles[] = {"norm", "warm-up", "loss at the end", "exact", "seconds"};
   for (size_t i = 0; i < sizeof titles / sizeof titles[0]; i++) cell(e, "%s", titles[i]);
   row_end(e);
   for (int k = 0; k < KINDS; k++) {
-    const lesson l = {.name = "train",
-                      .source = heed_task_batch,
-                      .user = &task,
-                      .held_out = heed_task_batch,
-                      .held_out_user = &held_out,
-                      .steps = steps,
-                      .batch = 32,
-                      .length = heed_task_length(&task),
-                      .warmup = kinds[k].warm ? warmup : 0,
-                      .rate = 3e-3,
-                      .seed = e->seed};
+    l.warmup = kinds[k].warm ? warmup : 0;
     const small_spec spec = {.layers = 6,
                              .heads = 2,
                              .width = 64,
                              .context = l.length,
-                             .vocabulary = (int64_t)strlen(heed_task_alphabet(&task)),
+                             .vocabulary = (int64_t)strlen(heed_task_alphabet(task)),
                              .norm_after = kinds[k].norm_after,
                              .seed = e->seed};
     TRY(experiment_train(e, &spec, &l, panel_curve(p, false, "%s", kinds[k].name), &of[k]));

@@ -119,6 +119,8 @@ class Bench(Case):
         for row in self.rows("decode", *"--heads 4 --kv-heads 2 --head-dim 8 --keys 10,130 --window 20 --sinks 0,3 --append 0,1 --type f32".split()):
             self.assertEqual(row["bytes"], 2 * 2 * min(row["keys"], 20 + (row["sinks"] or 1)) * 4 * 8, row)
         self.refuses(USAGE, ["--sinks", "--window"], "bench", "decode", "--sinks", "4")
+        self.refuses(USAGE, ["--sinks", "--keys"], "bench", "decode", *"--keys 4 --window 8 --sinks 4 --append 1".split())
+        self.refuses(USAGE, ["--append", "--window"], "bench", "decode", "--append", "1")
         self.refuses(USAGE, ["--append", "--source cache"], "bench", "decode", "--append", "1", "--source", "arrays", "--type", "f32")
         self.refuses(USAGE, ["--queries", "--keys", "9", "5"], "bench", "decode", "--queries", "9", "--keys", "5")
         self.refuses(USAGE, ["--type q8_0", "--source cache"], "bench", "decode", "--type", "q8_0", "--source", "arrays")

@@ -181,10 +181,16 @@ class Experiment(Case):
         for of, ys in seeking.items():
             self.assertEqual([y for y in ys if 0 < y < 0.99], [], of)  # nothing, and then all of it
             n = layers[of]
-            self.assertIn(f"{n} layer{'s' if n > 1 else ''} with {of}" if n else f"never with {of}", found["finding"])
+            if n:
+                self.assertIn(f"{n} layer{'s' if n > 1 else ''} with {of}", found["finding"])
+        self.assertEqual([of for of, n in layers.items() if n == 0], ["tree", "tree:both, both ways"])
+        self.assertIn("9 layers with tree:both, both ways, never with tree;", found["finding"])  # 8 are run
         self.assertEqual((layers["full"], layers["window:256"], layers["logsparse"], layers["tree"]), (1, 2, 6, 0))
         beyond = json.loads(self.prints("experiment", "reach", "--quick", "--json", "--distance", "499"))
         self.assertIn("never with dilated:64:4", beyond["finding"])  # not a multiple of 4
+        far = json.loads(self.prints("experiment", "reach", "--quick", "--json", "--distance", "3000"))["finding"]
+        self.assertIn("12 layers with window:256,", far)  # more than are run
+        self.assertNotIn("never with window:256", far)
 
     def test_refusals(self):
         self.refuses(USAGE, [".gif", ".svg"], "experiment", "scale", "-o", self.path("x.gif"))

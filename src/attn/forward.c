@@ -202,9 +202,9 @@ static struct stretch stretch_of(const hd_live *live, int64_t k0, int64_t k1) {
 /* This stretch's share of `rows` rows joins what a product asks for: row 0 is at `first`, the others follow `step` rows apart. */
 static void ask_for(hd_ahead ahead[HD_AHEAD], const hd_grid *grid, const char *first, int64_t step, int64_t rows, const struct stretch *s) {
   const int64_t from = (int64_t)((double)rows * s->from), to = (int64_t)((double)rows * s->to);
-  while (ahead->rows) ahead++;
-  *ahead = hd_rows_ahead(grid, first + from * step * grid->row_stride * grid->size, to - from);
-  ahead->stride *= step;
+  hd_ahead *free = ahead[0].rows ? &ahead[1] : &ahead[0]; // two arrays a product
+  *free = hd_rows_ahead(grid, first + from * step * grid->row_stride * grid->size, to - from);
+  free->stride *= step;
 }
 
 /* The same for places [begin, begin + rows) of the pass, as far as their keys lie evenly. */
@@ -229,13 +229,14 @@ static void look_ahead(const struct job *job, const hd_lanes *lanes, int64_t kv_
   const hd_grid *q = &job->q, *out = &job->out;
   int64_t next, next_end;
   if (tile->k && job->k->grid.data && problem->keys * (problem->d + problem->dv) > NEAR_FLOATS) {
-    if (live->begin > 0) {
+    if (live->begin > 0 && here.to > 0) {
       const int64_t from = HD_MAX(live->begin - apart, 0);
       ask_for_keys(job, tile, lanes->batch, kv_head, from, HD_MIN(live->begin - from, END_KEYS), &here);
-    } else if (hd_live_next(live, k1, &next, &next_end)) {
+    } else if (live->begin == 0 && hd_live_next(live, k1, &next, &next_end)) {
       ask_for_keys(job, tile, lanes->batch, kv_head, next, next_end - next, &whole);
     }
   }
+  if (here.to <= 0) return;
   if (step < 1 || lanes->row[rows - 1] - row != (rows - 1) * step) return; // the end of a class and the beginning of another
   ask_for(tile->ahead[0], out, hd_grid_row(out, lanes->batch, lanes->head[0], row), step, rows, &here);
   if (row >= apart * step)

@@ -34,7 +34,7 @@ void hd_limit_whole(const hd_problem *problem, int64_t batch, int64_t q0, int64_
     int64_t first, last, unused;
     if (!problem->limit[i]->interval) {
       *to = 0;
-      continue;
+      return;
     }
     problem->limit[i]->interval(problem, batch, q1 - 1, &first, &unused);
     problem->limit[i]->interval(problem, batch, q0, &unused, &last);

@@ -33,8 +33,8 @@ heed_status hd_fail(heed_context *context, heed_status status, const char *forma
 }
 
 heed_status hd_check_range(heed_context *context, const char *name, int64_t value, int64_t least, int64_t most) {
-  const bool open = most >= (int64_t)1 << 60 && value < least; // a bound that nobody meets is not worth naming
   if (value >= least && value <= most) return HEED_OK;
-  if (open) return hd_fail(context, HEED_E_ARGUMENT, "%s: got %lld, allowed %lld and more", name, (long long)value, (long long)least);
+  if (value < least && most >= (int64_t)1 << 60) // a bound that nobody meets is not worth naming
+    return hd_fail(context, HEED_E_ARGUMENT, "%s: got %lld, allowed %lld and more", name, (long long)value, (long long)least);
   return hd_fail(context, HEED_E_ARGUMENT, "%s: got %lld, allowed %lld to %lld", name, (long long)value, (long long)least, (long long)most);
 }

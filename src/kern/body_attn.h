@@ -43,6 +43,20 @@ INLINE void ask(hd_ahead ahead[HD_AHEAD]) {
       for (int64_t c = 0; c < ahead[i].columns; c += HD_ALIGN / 4) __builtin_prefetch(ahead[i].at + c, 0, 2);
 }
 
+/* A register tile of sums from rows `stride` apart, and back. */
+INLINE void sums_load(vf sum[8][4], const float *at, int64_t stride, const int rows, const int vectors) {
+#pragma GCC unroll 8
+  for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++) sum[r][v] = v_load(at + r * stride + v * LANES);
+}
+INLINE void sums_store(vf sum[8][4], float *at, int64_t stride, const int rows, const int vectors) {
+#pragma GCC unroll 8
+  for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++) v_store(at + r * stride + v * LANES, sum[r][v]);
+}
+
 /* out[key][lane] = Σ_i key[i] q[i][lane] for keys [from, to), i ascending, one chain. top, unless NULL, collects the largest of each lane. */
 INLINE void multiply_scores(const float *keys, int64_t stride, int count, int from, int to, const float *q, int64_t d, int lanes,
                             float *out, int64_t out_stride, vf *top, hd_ahead *ahead, const int rows, const int vectors) {
@@ -72,11 +86,7 @@ INLINE void multiply_scores(const float *keys, int64_t stride, int count, int fr
         for (int v = 0; v < vectors; v++) sum[r][v] = v_fma(a, b[v], sum[r][v]);
       }
     }
-    float *row = out + first * out_stride;
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-      for (int v = 0; v < vectors; v++) v_store(row + r * out_stride + v * LANES, sum[r][v]);
+    sums_store(sum, out + first * out_stride, out_stride, rows, vectors);
     if (!top) continue;
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; v++) {
@@ -88,47 +98,11 @@ INLINE void multiply_scores(const float *keys, int64_t stride, int count, int fr
   }
 }
 
-/* o[column][lane] += Σ over keys [from, to) of values[key][column] p[key][lane], ascending, one chain. Columns [begin, end) a multiple of rows. */
-INLINE void multiply_values(const float *values, int64_t stride, int from, int to, int64_t begin, int64_t end, const float *p,
-                            int64_t p_stride, int lanes, float *o, hd_ahead *ahead, const int rows, const int vectors) {
-  for (int64_t column = begin; column < end; column += rows) {
-    ask(ahead);
-    vf sum[8][4];
-    float *at = o + column * lanes;
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-      for (int v = 0; v < vectors; v++) sum[r][v] = v_load(at + r * lanes + v * LANES);
-    const float *value = values + from * stride + column;
+/* The chains of a register tile go on over keys: Σ of values[key][row] p[key][lane], ascending; its vectors from `first` on. */
+INLINE void add_keys(vf sum[8][4], const float *value, int64_t stride, int keys, const float *p, int64_t p_stride, const int rows,
+                     const int first, const int vectors) {
 #pragma GCC unroll 1
-    for (int key = from; key < to; key++, value += stride) {
-      vf b[4];
-#pragma GCC unroll 4
-      for (int v = 0; v < vectors; v++) {
-        b[v] = v_load(p + key * p_stride + v * LANES);
-        PIN(b[v]);
-      }
-#pragma GCC unroll 8
-      for (int r = 0; r < rows; r++) {
-        vf a = v_set(value[r]);
-#pragma GCC unroll 4
-        for (int v = 0; v < vectors; v++) sum[r][v] = v_fma(a, b[v], sum[r][v]);
-      }
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-      for (int v = 0; v < vectors; v++) v_store(at + r * lanes + v * LANES, sum[r][v]);
-  }
-}
-
-/* The chains of a register tile go on over the keys of a run. */
-INLINE void add_run(vf sum[8][4], const float *values, int64_t stride, const run *r, const float *p, int64_t p_stride, const int rows,
-                    const int first, const int vectors) {
-  const float *value = values + r->from * stride;
-  p += r->from * p_stride + first * LANES;
-#pragma GCC unroll 1
-  for (int key = r->from; key < r->to; key++, value += stride, p += p_stride) {
+  for (int key = 0; key < keys; key++, value += stride, p += p_stride) {
     vf b[4];
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; v++) {
@@ -144,6 +118,19 @@ INLINE void add_run(vf sum[8][4], const float *values, int64_t stride, const run
   }
 }
 
+/* o[column][lane] += Σ over keys [from, to) of values[key][column] p[key][lane], ascending, one chain. Columns [begin, end) a multiple of rows. */
+INLINE void multiply_values(const float *values, int64_t stride, int from, int to, int64_t begin, int64_t end, const float *p,
+                            int64_t p_stride, int lanes, float *o, hd_ahead *ahead, const int rows, const int vectors) {
+  for (int64_t column = begin; column < end; column += rows) {
+    ask(ahead);
+    vf sum[8][4];
+    float *at = o + column * lanes;
+    sums_load(sum, at, lanes, rows, vectors);
+    add_keys(sum, values + from * stride + column, stride, to - from, p + from * p_stride, p_stride, rows, 0, vectors);
+    sums_store(sum, at, lanes, rows, vectors);
+  }
+}
+
 /* As multiply_values for several runs, whose sums stay in registers from one to the next: those of all vectors, though a run may concern fewer. */
 INLINE void multiply_runs(const float *values, int64_t stride, const run *runs, int count, int64_t begin, int64_t end, const float *p,
                           int64_t p_stride, float *o, hd_ahead *ahead, const int rows) {
@@ -152,13 +139,11 @@ INLINE void multiply_runs(const float *values, int64_t stride, const run *runs, 
     ask(ahead);
     vf sum[8][4];
     float *at = o + column * lanes;
-#pragma GCC unroll 8
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 4
-      for (int v = 0; v < MAX_VECTORS; v++) sum[i][v] = v_load(at + i * lanes + v * LANES);
+    sums_load(sum, at, lanes, rows, MAX_VECTORS);
     for (const run *r = runs; r < runs + count; r++) {
+      const float *value = values + r->from * stride + column, *weight = p + r->from * p_stride + r->first * LANES;
 #define RUN(first, vectors)                                                                                                                \
-  case 4 * (first) + (vectors): add_run(sum, values + column, stride, r, p, p_stride, rows, first, vectors); break
+  case 4 * (first) + (vectors): add_keys(sum, value, stride, r->to - r->from, weight, p_stride, rows, first, vectors); break
       switch (4 * r->first + r->vectors) {
         RUN(0, 1);
         RUN(0, 2);
@@ -175,10 +160,7 @@ INLINE void multiply_runs(const float *values, int64_t stride, const run *runs, 
       }
 #undef RUN
     }
-#pragma GCC unroll 8
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 4
-      for (int v = 0; v < MAX_VECTORS; v++) v_store(at + i * lanes + v * LANES, sum[i][v]);
+    sums_store(sum, at, lanes, rows, MAX_VECTORS);
   }
 }
 

@@ -11,10 +11,8 @@ INLINE void multiply_queries(const float *p, int64_t p_stride, int from, int to,
   for (int key = from; key < to; key += rows) {
     ask(ahead);
     vf sum[8][4];
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-      for (int v = 0; v < vectors; v++) sum[r][v] = v_load(out + (key + r) * out_stride + first + v * LANES);
+    float *at = out + key * out_stride + first;
+    sums_load(sum, at, out_stride, rows, vectors);
     const float *weight = p + key * p_stride;
 #pragma GCC unroll 1
     for (int query = begin; query < end; query++) {
@@ -32,10 +30,7 @@ INLINE void multiply_queries(const float *p, int64_t p_stride, int from, int to,
         for (int v = 0; v < vectors; v++) sum[r][v] = v_fma(a, b[v], sum[r][v]);
       }
     }
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-      for (int v = 0; v < vectors; v++) v_store(out + (key + r) * out_stride + first + v * LANES, sum[r][v]);
+    sums_store(sum, at, out_stride, rows, vectors);
   }
 }
 
@@ -155,8 +150,9 @@ void KERNEL(attn_backward_keys)(const hd_attn_tile *tile, const float *p, int co
   memcpy(ahead, tile->ahead[0], sizeof ahead);
   begin_asking(ahead, HD_KEY_TILE);
   bool finite = !tile->visible || queries_are_finite(queries, count, columns);
+  enum { KEYS_AT_ONCE = 16 }; // whole register tiles of any level
   for (int from = 0, to; from < tile->keys; from = to) {
-    to = tile->visible ? HD_MIN(from + 16, tile->keys) : tile->keys;
+    to = tile->visible ? HD_MIN(from + KEYS_AT_ONCE, tile->keys) : tile->keys;
     int begin = 0, end = count;
     if (tile->visible) {
       uint64_t any = 0;

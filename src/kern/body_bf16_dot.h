@@ -60,10 +60,7 @@ INLINE void multiply_value_pairs(const uint32_t *values, int64_t columns, int pa
   for (int64_t column = begin; column < end; column += rows) {
     vf sum[8][4];
     float *at = o + column * lanes;
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-      for (int v = 0; v < vectors; v++) sum[r][v] = v_load(at + r * lanes + v * LANES);
+    sums_load(sum, at, lanes, rows, vectors);
     const uint32_t *value = values + column;
 #pragma GCC unroll 1
     for (int pair = 0; pair < pairs; pair++, value += columns) {
@@ -80,10 +77,7 @@ INLINE void multiply_value_pairs(const uint32_t *values, int64_t columns, int pa
         for (int v = 0; v < vectors; v++) sum[r][v] = v_dot(a, b[v], sum[r][v]);
       }
     }
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-      for (int v = 0; v < vectors; v++) v_store(at + r * lanes + v * LANES, sum[r][v]);
+    sums_store(sum, at, lanes, rows, vectors);
   }
 }
 

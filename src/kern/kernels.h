@@ -41,7 +41,7 @@ typedef struct hd_attn_block {
 /* The log-sum-exp of a row, in natural units, from its maximum in log2 units and its sum. */
 static inline float hd_attn_lse(float m, float l) { return (float)(((double)m + log2((double)l)) * HD_LN2); }
 
-/* Rows of floats that a later call will read or write, asked for from outer caches bit by bit while a product runs, two arrays a product. at NULL: none. */
+/* Rows of floats that a later call will read or write, asked for from outer caches bit by bit while a product runs, two arrays a product. rows 0: none. */
 typedef struct hd_ahead {
   const float *at;
   int64_t stride, columns;

@@ -48,7 +48,7 @@ static const struct {
                        {"t5", HD_POSITIONS_RELATIVE},
                        {"none", HD_POSITIONS_NONE}};
 
-bool hd_positions_from_name(const char *name, size_t length, hd_positions *out) {
+static bool positions_from_name(const char *name, size_t length, hd_positions *out) {
   for (int64_t i = 0; i < HD_COUNT(named_positions); i++)
     if (strlen(named_positions[i].name) == length && memcmp(named_positions[i].name, name, length) == 0) {
       *out = named_positions[i].positions;
@@ -67,7 +67,7 @@ hd_positions hd_spec_turn(const hd_transformer_spec *spec, int64_t layer) {
   const char *at = spec->layer_positions;
   hd_positions out = HD_POSITIONS_NONE;
   for (int64_t i = layer % turns_of(spec); i > 0; at++) i -= *at == '/';
-  hd_positions_from_name(at, strcspn(at, "/"), &out);
+  positions_from_name(at, strcspn(at, "/"), &out);
   return out;
 }
 
@@ -86,7 +86,7 @@ static heed_status check_turns(heed_context *context, const char *file, const hd
   for (const char *at = s->layer_positions;; at++) {
     const size_t length = strcspn(at, "/");
     hd_positions found;
-    HD_REQUIRE(hd_positions_from_name(at, length, &found), context, HEED_E_FORMAT,
+    HD_REQUIRE(positions_from_name(at, length, &found), context, HEED_E_FORMAT,
                "%s: positions: unknown kind \"%.*s\", known are learned, sinusoidal, rope, alibi, xl, t5, none", file,
                (int)HD_MIN(length, 32), at);
     at += length;

@@ -69,7 +69,7 @@ typedef struct hd_transformer_spec {
   heed_activation activation;
 
   hd_positions positions; /* of all layers, unless the text says otherwise */
-  /* Names with '/' between them (hd_positions_from_name) that layers take in turn; "": `positions` in all. What is added to the embedding is there in all layers, whichever names it. */
+  /* Names (learned, sinusoidal, rope, alibi, xl, t5, none) with '/' between them that layers take in turn; "": `positions` in all. What is added to the embedding is there in all layers, whichever names it. */
   char layer_positions[HD_ATTENTION_TEXT];
   int64_t rotary_dim;             /* leading values of a head that are turned */
   int64_t rotary_exponent;        /* what frequencies take for that; 0: the same */
@@ -122,8 +122,6 @@ static inline bool hd_spec_head_is_embedding(const hd_transformer_spec *spec) { 
 /* Numbers of a row of queries, keys and values in a pass. (LSH attention, which has no keys of its own, leaves the last of them unused.) */
 static inline int64_t hd_spec_qkv(const hd_transformer_spec *spec) { return (spec->heads + 2 * spec->kv_heads) * spec->head_dim; }
 
-/* By the names of options: learned, sinusoidal, rope, alibi, xl, t5, none. False if unknown. */
-bool hd_positions_from_name(const char *name, size_t length, hd_positions *out);
 /* Those of a layer where they take turns. */
 hd_positions hd_spec_turn(const hd_transformer_spec *spec, int64_t layer);
 static inline hd_positions hd_spec_positions_of(const hd_transformer_spec *spec, int64_t layer) {

@@ -18,7 +18,7 @@ static void add_row(const hd_pass *pass, const hd_matrix *matrix, int64_t r, flo
 static void add_position(const hd_pass *pass, int64_t position, float *row, float *x) {
   const heed_model *model = pass->model;
   const hd_transformer_spec *spec = &model->spec;
-  if (hd_spec_has_table(spec)) {
+  if (model->position.outputs > 0) {
     add_row(pass, &model->position, position + spec->position_offset, row, x);
   } else if (model->sinusoids > 0) {
     const float *sinusoid = model->sinusoid + position * spec->width;
