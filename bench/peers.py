@@ -13,6 +13,7 @@ import ctypes
 import json
 import math
 import os
+import re
 import statistics
 import sys
 import time
