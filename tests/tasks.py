@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """tasks.py [TASK...]: every task of `heed train task` with its defaults, duplication also with LSH attention of 4 rounds, for three seeds: at least 99.5 % of fresh held-out sequences right to the letter in under 120 seconds, and what copying and
-reversing look at. `make tasks`; it wants the machine for itself, for some 20 minutes. tests/cli_train.py has a short form."""
+reversing look at. `make tasks`; it wants the machine for itself, for some 25 minutes. tests/cli_train.py has a short form."""
 
 import json
 import sys
